@@ -1,0 +1,75 @@
+"""What an engine is, as data: how its processes are recognised, where its progress is counted, what its frames mean."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from forensics.model import ProcessInfo, RankId, Role
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A profile's claim on one process."""
+
+    role: Role
+    rank: RankId | None = None
+    label: str = ""
+
+
+Table = Mapping[int, ProcessInfo]
+
+
+@dataclass(frozen=True)
+class ProgressNames:
+    """Metric names (exact, or ending in the given text) that count progress. First match wins."""
+
+    steps: tuple[str, ...] = ()
+    generation_tokens: tuple[str, ...] = ()
+    prompt_tokens: tuple[str, ...] = ()
+    requests: tuple[str, ...] = ()
+    running: tuple[str, ...] = ()
+    waiting: tuple[str, ...] = ()
+    kv_usage: tuple[str, ...] = ()
+    step_seconds: tuple[str, ...] = ()
+    """A histogram of the time between tokens: `_sum` / `_count` is its mean."""
+    replica_label: str = ""
+    """The label that tells data-parallel replicas apart."""
+
+
+@dataclass(frozen=True)
+class FramePattern:
+    """Ranked recogniser of a position in a stack.
+
+    `names` must occur in this order from the innermost frame outward (each a substring of "Qual.name (file)"),
+    the first of them within the `within` innermost frames. `state` is one of STATES in forensics.analysis.waits.
+    """
+
+    state: str
+    names: tuple[str, ...]
+    within: int = 6
+    absent: tuple[str, ...] = ()
+    """Substrings that must occur nowhere in the stack."""
+    target: str = ""
+    """What is waited for, for people: "an answer of the output rank"."""
+
+
+@dataclass(frozen=True)
+class EngineProfile:
+    """One engine. Adding an engine is one file that builds one of these."""
+
+    name: str
+    place: Callable[[ProcessInfo, Table], Placed | None]
+    """Claim a process of this engine (pure; sees the whole process table), or None."""
+    version: Callable[[ProcessInfo], str] | None = None
+    health_paths: tuple[str, ...] = ("/health",)
+    metrics_paths: tuple[str, ...] = ("/metrics",)
+    load_paths: tuple[str, ...] = ()
+    progress: ProgressNames = field(default_factory=ProgressNames)
+    frames: tuple[FramePattern, ...] = ()
+    execute_timeout_env: str = ""
+    execute_timeout_default_s: float | None = None
+    env_allow: tuple[str, ...] = ()
+    """Environment names of this engine that are safe and useful to record."""
+    output_rank: Callable[[int, int], int] | None = None
+    """(world size, tp size) to the rank whose answer the core waits for."""

@@ -1,0 +1,205 @@
+"""What is concluded, how firmly, and what nobody looked at."""
+
+from __future__ import annotations
+
+import enum
+
+from forensics.model.outcome import Outcome
+from forensics.model.process import EngineProcess
+from forensics.model.records import Alignment, EvidenceRef, Record, TimeRange
+
+
+class Grade(str, enum.Enum):
+    """How firmly a finding may be said."""
+
+    ESTABLISHED = "established"
+    """The mechanism itself was observed and no other reading fits the captured evidence."""
+    SUPPORTED = "supported"
+    """Independent observations agree and nothing contradicts them, but the mechanism itself was not seen."""
+    POSSIBLE = "possible"
+    """Consistent with the evidence, no more."""
+    REFUTED = "refuted"
+    """A cited observation contradicts it."""
+    NOT_ASSESSABLE = "not assessable"
+    """The evidence that it needs was denied, timed out or never collected."""
+
+    @property
+    def strength(self) -> int:
+        return {"established": 3, "supported": 2, "possible": 1}.get(self.value, 0)
+
+
+class FindingRole(str, enum.Enum):
+    """The part a finding plays in the story."""
+
+    ROOT = "root"
+    CASCADE = "cascade"
+    AMPLIFIER = "amplifier"
+    TEARDOWN = "teardown"
+    CONTEXT = "context"
+
+
+class Severity(str, enum.Enum):
+    CRITICAL = "critical"
+    WARNING = "warning"
+    INFO = "info"
+
+
+class Finding(Record, frozen=True, kw_only=True, omit_defaults=True):
+    """One claim, with what speaks for and against it. No finding without `because`."""
+
+    id: str
+    grade: Grade
+    severity: Severity
+    role: FindingRole
+    title: str
+    because: tuple[EvidenceRef, ...]
+    against: tuple[EvidenceRef, ...] = ()
+    does_not_show: str = ""
+    would_settle: tuple[str, ...] = ()
+    next_steps: tuple[str, ...] = ()
+    engine: str = ""
+    nodes: tuple[str, ...] = ()
+    ranks: tuple[int, ...] = ()
+    pids: tuple[int, ...] = ()
+    since: TimeRange | None = None
+    until: TimeRange | None = None
+
+
+class RuleStatus(str, enum.Enum):
+    FIRED = "FIRED"
+    """It made at least one finding."""
+    CLEAR = "CLEAR"
+    """Everything it needs was seen, and its claim is not so."""
+    INCONCLUSIVE = "INCONCLUSIVE"
+    """Something it needs was denied, timed out, failed or was never collected."""
+    NOT_APPLICABLE = "NOT_APPLICABLE"
+    """The question does not arise here (no such engine, no patches stated, no GPU)."""
+    ERRORED = "ERRORED"
+    """The rule itself broke. The report goes on without it."""
+
+
+class RuleResult(Record, frozen=True, kw_only=True, omit_defaults=True):
+    """What one rule said about one engine (or, with engine "", about the nodes)."""
+
+    rule: str
+    status: RuleStatus
+    engine: str = ""
+    reason: str = ""
+    missing: tuple[str, ...] = ()
+
+
+class CoverageCell(Record, frozen=True, kw_only=True, omit_defaults=True):
+    """One square of the grid node x rank x source. A hole in the grid is a defect of ours."""
+
+    node: str
+    source: str
+    outcome: Outcome
+    rank: int | None = None
+    pid: int | None = None
+    reason: str = ""
+
+
+class Coverage(Record, frozen=True, kw_only=True, omit_defaults=True):
+    """What was expected to be seen and what was."""
+
+    expected_ranks: tuple[int, ...] = ()
+    seen_ranks: tuple[int, ...] = ()
+    expected_nodes: tuple[str, ...] = ()
+    seen_nodes: tuple[str, ...] = ()
+    unseen_node_count: int = 0
+    """Nodes that the engine's configuration says exist and of which nothing was seen, not even a name."""
+    cells: tuple[CoverageCell, ...] = ()
+
+    @property
+    def complete(self) -> bool:
+        ranks = set(self.expected_ranks) <= set(self.seen_ranks)
+        nodes = set(self.expected_nodes) <= set(self.seen_nodes)
+        return ranks and nodes and not self.unseen_node_count
+
+
+class Verdict(Record, frozen=True, kw_only=True, omit_defaults=True):
+    state: str = "unknown"
+    """stalled | dead | degraded | healthy | starting | stopped | unknown"""
+    sentence: str = ""
+
+
+class Root(Record, frozen=True, kw_only=True, omit_defaults=True):
+    """The finding that broke first. All None when the inputs cannot tell: never guessed."""
+
+    finding: str | None = None
+    grade: Grade | None = None
+    node: str | None = None
+    rank: int | None = None
+    pid: int | None = None
+    since_ns: int | None = None
+    candidates: tuple[str, ...] = ()
+    """When null because several claims tie: who they are."""
+
+
+class Wait(Record, frozen=True, kw_only=True, omit_defaults=True):
+    """An edge of the wait-for graph: who waits for whom, and how that is known."""
+
+    waiter: str
+    waits_for: str
+    via: str
+    """collective | rpc-response | rpc-request | lock | queue | event | socket"""
+    grade: Grade
+    ref: EvidenceRef
+    waiter_rank: int | None = None
+    target_rank: int | None = None
+
+
+class TimelineEvent(Record, frozen=True, kw_only=True, omit_defaults=True):
+    at: TimeRange
+    node: str
+    what: str
+    ref: EvidenceRef
+    engine: str = ""
+    rank: int | None = None
+    finding: str = ""
+    count: int = 1
+
+
+class StackGroup(Record, frozen=True, kw_only=True, omit_defaults=True):
+    """Threads that stand at the same place. frames innermost first, "name (file:line)"."""
+
+    engine: str
+    thread: str
+    frames: tuple[str, ...]
+    processes: tuple[str, ...]
+    ranks: tuple[int, ...] = ()
+    samples: int = 1
+    moved: bool | None = None
+
+
+class EngineReport(Record, frozen=True, kw_only=True, omit_defaults=True):
+    id: str
+    kind: str
+    verdict: Verdict
+    root: Root
+    coverage: Coverage
+    version: str = ""
+    nodes: tuple[str, ...] = ()
+    processes: tuple[EngineProcess, ...] = ()
+
+
+class Report(Record, frozen=True, kw_only=True, omit_defaults=True):
+    """Everything a renderer needs. JSON, terminal, Markdown and HTML are all made from this one record."""
+
+    verdict: Verdict
+    root: Root
+    engines: tuple[EngineReport, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    first_event: TimelineEvent | None = None
+    coverage: Coverage = Coverage()
+    clocks: tuple[Alignment, ...] = ()
+    timeline: tuple[TimelineEvent, ...] = ()
+    stacks: tuple[StackGroup, ...] = ()
+    waits: tuple[Wait, ...] = ()
+    rules: tuple[RuleResult, ...] = ()
+    inputs: tuple[str, ...] = ()
+    """What was analysed, by name."""
+    unread: tuple[str, ...] = ()
+    """Inputs that nobody recognised, and what was lost of a damaged bundle: never dropped silently."""
+    meta: dict[str, str] = {}
+    """incident, node, captured, tool version …"""

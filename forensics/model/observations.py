@@ -1,0 +1,231 @@
+"""What parsers make of raw evidence: one typed fact each, with its time and a pointer to where it was read."""
+
+from __future__ import annotations
+
+from forensics.model.records import EvidenceRef, Record, TimeRange
+
+
+class Observation(Record, frozen=True, kw_only=True, omit_defaults=True):
+    """Base: every fact knows its node, its time and its evidence."""
+
+    node: str
+    at: TimeRange | None = None
+    ref: EvidenceRef
+    pid: int | None = None
+
+
+class Frame(Record, frozen=True, kw_only=True, omit_defaults=True):
+    """One Python (or native) frame."""
+
+    name: str
+    """Qualified name where the reader gives it: "MessageQueue.dequeue"."""
+    file: str
+    line: int = 0
+
+
+class ThreadStack(Observation, frozen=True, kw_only=True, omit_defaults=True):
+    """One thread at one moment. frames[0] is the innermost."""
+
+    pid: int
+    tid: int | None = None
+    name: str = ""
+    active: bool | None = None
+    gil: bool | None = None
+    frames: tuple[Frame, ...] = ()
+    sample: int = 0
+
+    @property
+    def path(self) -> tuple[tuple[str, str, int], ...]:
+        """Identity of a position: two samples with the same path have not visibly moved."""
+        return tuple((f.name, f.file, f.line) for f in self.frames)
+
+
+class ProcessState(Observation, frozen=True, kw_only=True, omit_defaults=True):
+    """A process in /proc, `ps` or `top`. state is the kernel's letter."""
+
+    pid: int
+    ppid: int | None = None
+    state: str = ""
+    wchan: str = ""
+    title: str = ""
+    exit_status: int | None = None
+    """Wait status of a zombie as the kernel encodes it, where it could be read."""
+    rss_bytes: int | None = None
+    threads: int | None = None
+    sample: int = 0
+    gone: bool = False
+    """True when the process had vanished by the time of this sample."""
+
+
+class CpuSample(Observation, frozen=True, kw_only=True, omit_defaults=True):
+    """CPU time burnt by one thread (or by the process, tid None) up to this moment."""
+
+    pid: int
+    tid: int | None = None
+    thread: str = ""
+    state: str = ""
+    wchan: str = ""
+    cpu_seconds: float | None = None
+    percent: float | None = None
+    """Only where the source itself gives a rate (top, ps); otherwise computed from two samples."""
+    sample: int = 0
+
+
+class HostCpu(Observation, frozen=True, kw_only=True, omit_defaults=True):
+    """How busy the machine is. Fractions are 0..1 of all CPUs; ticks are cumulative."""
+
+    cpus: int | None = None
+    busy_ticks: int | None = None
+    total_ticks: int | None = None
+    idle_fraction: float | None = None
+    load1: float | None = None
+    runnable: int | None = None
+    pressure_some_avg10: float | None = None
+
+
+class MemorySample(Observation, frozen=True, kw_only=True, omit_defaults=True):
+    """Host, cgroup or GPU memory. scope is "host", "cgroup:/path", "gpu:0", "shm"."""
+
+    scope: str
+    total_bytes: int | None = None
+    available_bytes: int | None = None
+    used_bytes: int | None = None
+    oom_kills: int | None = None
+    pressure_full_avg10: float | None = None
+
+
+class ThermalReading(Observation, frozen=True, kw_only=True, omit_defaults=True):
+    """One sensor. Sensors of one type stay apart by `key` (the zone's index or the hwmon path)."""
+
+    key: str
+    kind: str
+    celsius: float
+    trips_celsius: dict[str, float] = {}
+    """trip type (passive, hot, critical) to its temperature."""
+
+
+class ThrottleCount(Observation, frozen=True, kw_only=True, omit_defaults=True):
+    """Cumulative thermal throttle events of a CPU package or core since boot."""
+
+    key: str
+    count: int
+
+
+class ProgressSample(Observation, frozen=True, kw_only=True, omit_defaults=True):
+    """How far an engine has come, from its metrics endpoint or its stats line. Counters never decrease while it lives."""
+
+    via: str
+    """metrics | log"""
+    dp_rank: str = ""
+    counters: dict[str, float] = {}
+    """steps, generation_tokens, prompt_tokens, requests, preemptions: whichever the engine offers."""
+    running: float | None = None
+    waiting: float | None = None
+    kv_usage: float | None = None
+    """Fraction 0..1."""
+    prompt_tps: float | None = None
+    generation_tps: float | None = None
+    mean_step_s: float | None = None
+    """Mean time between tokens since start, where a histogram offers it."""
+    sample: int = 0
+
+
+class QueueDepth(Observation, frozen=True, kw_only=True, omit_defaults=True):
+    """Something waiting in a queue that can be counted from outside: a socket, a ring slot, a live queue."""
+
+    queue: str
+    kind: str
+    """socket-recv | socket-send | accept-backlog | clients"""
+    depth: int
+    capacity: int | None = None
+    unit: str = "items"
+    sample: int = 0
+
+
+class HealthSample(Observation, frozen=True, kw_only=True, omit_defaults=True):
+    """One HTTP probe. status is None when nothing answered; error says what happened instead."""
+
+    url: str
+    status: int | None = None
+    latency_s: float | None = None
+    error: str = ""
+
+
+class LogHit(Observation, frozen=True, kw_only=True, omit_defaults=True):
+    """A log line (or block) that a signature knows."""
+
+    signature: str
+    feeds: str
+    """Finding id that it feeds."""
+    role: str
+    """root | cascade | teardown | confirmation | context"""
+    process: str = ""
+    """Name in the line's prefix: "Worker_TP1"."""
+    rank: int | None = None
+    level: str = ""
+    fields: dict[str, str] = {}
+    text: str = ""
+    count: int = 1
+
+
+class LogSpan(Observation, frozen=True, kw_only=True, omit_defaults=True):
+    """What one log file covers: its first and last dated line, and who wrote into it."""
+
+    first_ns: int | None = None
+    last_ns: int | None = None
+    lines: int = 0
+    processes: dict[str, int] = {}
+    """prefix name to pid."""
+
+
+class ConfigValue(Observation, frozen=True, kw_only=True, omit_defaults=True):
+    """A setting in force and where it was read."""
+
+    name: str
+    value: str
+    via: str
+    """log | cmdline | environ | live | http"""
+
+
+class KernelEvent(Observation, frozen=True, kw_only=True, omit_defaults=True):
+    """A kernel log line that a signature knows; KernelSpan says what was read."""
+
+    signature: str
+    fields: dict[str, str] = {}
+    text: str = ""
+
+
+class KernelSpan(Observation, frozen=True, kw_only=True, omit_defaults=True):
+    """A kernel log was read on this node over this time: the ground for host-stable."""
+
+    lines: int
+
+
+class PatchMarker(Observation, frozen=True, kw_only=True, omit_defaults=True):
+    """What one witness says of one patch in one process (or file)."""
+
+    patch: str
+    witness: str
+    """contains | sha256 | function | log_marker"""
+    status: str
+    """live | absent | stale | unreadable"""
+    detail: str = ""
+    expected: bool = True
+    """False when patches.toml does not expect it on this node."""
+
+
+class GpuSample(Observation, frozen=True, kw_only=True, omit_defaults=True):
+    """One GPU at one moment (NVML)."""
+
+    index: int
+    uuid: str = ""
+    name: str = ""
+    utilization_percent: float | None = None
+    power_watts: float | None = None
+    power_limit_watts: float | None = None
+    temperature_celsius: float | None = None
+    memory_used_bytes: int | None = None
+    memory_total_bytes: int | None = None
+    sm_clock_mhz: float | None = None
+    throttle_bits: int | None = None
+    pids: tuple[int, ...] = ()
