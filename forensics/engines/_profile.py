@@ -41,17 +41,15 @@ class ProgressNames:
 class FramePattern:
     """Ranked recogniser of a position in a stack.
 
-    `names` must occur in this order from the innermost frame outward (each a substring of "Qual.name (file)"),
-    the first of them within the `within` innermost frames. `state` is one of STATES in forensics.analysis.waits.
+    `regex` is searched in the stack written innermost first, one "Qual.name (file)" a line, cut to `within` lines.
     """
 
     state: str
-    names: tuple[str, ...]
-    within: int = 6
-    absent: tuple[str, ...] = ()
-    """Substrings that must occur nowhere in the stack."""
+    """What the thread is doing; one of STATES in forensics.analysis.waits."""
+    regex: str
+    within: int = 8
     target: str = ""
-    """What is waited for, for people: "an answer of the output rank"."""
+    """What is waited for, in words for people: "the answer of the output rank"."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +60,12 @@ class EngineProfile:
     place: Callable[[ProcessInfo, Table], Placed | None]
     """Claim a process of this engine (pure; sees the whole process table), or None."""
     version: Callable[[ProcessInfo], str] | None = None
+    together: Callable[[ProcessInfo], str] | None = None
+    """A text that is equal for all parts of one engine that spans several nodes (rendezvous address, world); "" if one node."""
+    listens: Callable[[ProcessInfo], int | None] | None = None
+    """The port that the command line of a front end asks for."""
+    dp_size: Callable[[ProcessInfo], int | None] | None = None
+    """The number of data-parallel replicas that the command line states."""
     health_paths: tuple[str, ...] = ("/health",)
     metrics_paths: tuple[str, ...] = ("/metrics",)
     load_paths: tuple[str, ...] = ()

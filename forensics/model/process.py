@@ -21,6 +21,8 @@ class ProcessInfo(Record, frozen=True, kw_only=True, omit_defaults=True):
     exe: str = ""
     cwd: str = ""
     uid: int | None = None
+    session: int | None = None
+    """Session id. It survives the death of the parent, so it still joins orphaned workers to their engine."""
     state: str = ""
     """The kernel's letter: R S D T t Z X I."""
     start_ticks: int | None = None
@@ -37,6 +39,8 @@ class ProcessInfo(Record, frozen=True, kw_only=True, omit_defaults=True):
     listening_ports: tuple[int, ...] = ()
     log_files: tuple[str, ...] = ()
     """Regular files behind stdout/stderr, as paths that this node can open (through /proc/PID/root in a container)."""
+    packages: dict[str, str] = {}
+    """Distribution name to version, read from the site-packages that this process itself imports from: vllm, torch, …"""
 
 
 class Role(str, enum.Enum):
