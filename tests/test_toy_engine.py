@@ -62,7 +62,12 @@ class Engine:
         with log.open("w") as out:
             self.process = subprocess.Popen([*command, *options], stdout=out, stderr=out, cwd=cwd, start_new_session=True)
         self.everybody: set[int] = {self.process.pid}
-        self.port = int(eventually(self._ready, f"ready line in {log}").group(1))
+        self.segments: set[str] = set()
+        try:
+            self.port = int(eventually(self._ready, f"ready line in {log}").group(1))
+        except BaseException:
+            self.close()
+            raise
         self.everybody |= set(children(self.process.pid))
         self.segments = {link for pid in self.everybody for link in shared_memory(pid)}
 
@@ -128,9 +133,12 @@ class Engine:
             self.process.terminate()
         try:
             self.process.wait(PATIENCE_S)
+            # the standard library's resource tracker ends a moment after the process that it belongs to
+            eventually(lambda: all(gone(pid) for pid in self.everybody), f"the end of every process of {self.everybody}")
+            eventually(lambda: not [name for name in self.segments if Path(name).exists()], f"the end of {self.segments}")
         finally:
-            for pid in self.everybody - {self.process.pid}:
-                if not gone(pid) and str(TOY.name) in cmdline(pid):
+            for pid in self.everybody:
+                if not gone(pid) and TOY.name in cmdline(pid):
                     os.kill(pid, signal.SIGKILL)
 
 
@@ -168,14 +176,27 @@ def shared_memory(pid: int) -> set[str]:
     return found
 
 
+Start = Callable[..., Engine]
+
+
 @pytest.fixture
-def engine(tmp_path: Path) -> Iterator[Engine]:
-    engine = Engine(tmp_path / "engine.log", "--ranks", "2", "--rpc-timeout", "300")
-    yield engine
-    engine.close()
-    leftover = [(pid, cmdline(pid)) for pid in engine.everybody if not gone(pid)]
-    assert not leftover
-    assert engine.segments and not [name for name in engine.segments if Path(name).exists()]
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Start engines; at the end of the test they are ended, and nothing of them is left."""
+    engines: list[Engine] = []
+
+    def begin(*options: str, **how: Any) -> Engine:
+        engines.append(Engine(tmp_path / f"engine{len(engines)}.log", *options, **how))
+        return engines[-1]
+
+    yield begin
+    for engine in engines:
+        assert engine.segments
+        engine.close()
+
+
+@pytest.fixture
+def engine(start: Start) -> Engine:
+    return start("--ranks", "2", "--rpc-timeout", "300")
 
 
 def loaded(engine: Engine) -> Engine:
@@ -262,14 +283,11 @@ def test_exception_on_the_output_rank_ends_the_engine(engine: Engine) -> None:
     assert "RuntimeError: worker failed with error 'index 512 is out of bounds" in engine.text
 
 
-def test_a_stall_ends_in_the_rpc_limit(tmp_path: Path) -> None:
-    engine = Engine(tmp_path / "engine.log", "--ranks", "2", "--rpc-timeout", "1")
-    try:
-        loaded(engine).fault("exception", rank=1)
-        assert engine.process.wait(PATIENCE_S) == 1
-        assert "TimeoutError: RPC call to step timed out." in engine.text
-    finally:
-        engine.close()
+def test_a_stall_ends_in_the_rpc_limit(start: Start) -> None:
+    engine = loaded(start("--ranks", "2", "--rpc-timeout", "1"))
+    engine.fault("exception", rank=1)
+    assert engine.process.wait(PATIENCE_S) == 1
+    assert "TimeoutError: RPC call to step timed out." in engine.text
 
 
 def test_deadlock_leaves_two_threads_waiting_for_each_other(engine: Engine) -> None:
@@ -302,33 +320,25 @@ def test_slow_is_not_a_stall_and_can_be_undone(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("stopped", ["", "core", "rank"])
-def test_no_leftovers_when_the_front_is_terminated(tmp_path: Path, stopped: str) -> None:
-    engine = Engine(tmp_path / "engine.log", "--ranks", "2")
+def test_no_leftovers_when_the_front_is_terminated(start: Start, stopped: str) -> None:
+    engine = start("--ranks", "2")
     if stopped:
         os.kill(engine.core if stopped == "core" else engine.rank(1), signal.SIGSTOP)
-    engine.process.terminate()
-    engine.process.wait(PATIENCE_S)
-    eventually(lambda: all(gone(pid) for pid in engine.everybody), "the end of every process")
-    eventually(lambda: not [name for name in engine.segments if Path(name).exists()], "the end of every segment")
+    engine.close()
 
 
-def test_no_leftovers_when_the_front_is_killed_and_a_rank_is_stopped(tmp_path: Path) -> None:
-    engine = Engine(tmp_path / "engine.log", "--ranks", "3")
+def test_no_leftovers_when_the_front_is_killed_and_a_rank_is_stopped(start: Start) -> None:
+    engine = start("--ranks", "3")
     os.kill(engine.rank(2), signal.SIGSTOP)
     engine.process.kill()
-    engine.process.wait(PATIENCE_S)
-    eventually(lambda: all(gone(pid) for pid in engine.everybody), "the end of every process")
-    eventually(lambda: not [name for name in engine.segments if Path(name).exists()], "the end of every segment")
+    engine.close()
 
 
-def test_runs_as_a_module_and_takes_a_control_file(tmp_path: Path) -> None:
+def test_runs_as_a_module_and_takes_a_control_file(start: Start, tmp_path: Path) -> None:
     control = tmp_path / "control"
-    engine = Engine(tmp_path / "engine.log", "--control", str(control), command=(sys.executable, "-m", TOY.name), cwd=TOY.parent)
-    try:
-        control.write_text("stop 0\n")
-        eventually(lambda: state(engine.rank(0)) == "T", "rank 0 stopped")
-    finally:
-        engine.close()
+    engine = start("--control", str(control), command=(sys.executable, "-m", TOY.name), cwd=TOY.parent)
+    control.write_text("stop 0\n")
+    eventually(lambda: state(engine.rank(0)) == "T", "rank 0 stopped")
 
 
 def test_imports_nothing_but_the_standard_library() -> None:

@@ -1,0 +1,71 @@
+"""Engines that are more than one core and its ranks: data-parallel replicas, and two nodes on one host."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from judge import CONSEQUENCES, STRONG, assert_no_wrong_established, assert_nothing_broke, assert_root, look
+from real_server import Server, eventually, free_port, process_state, process_title
+
+pytestmark = [pytest.mark.real_engine, pytest.mark.timeout(1200)]
+
+STALL = {*CONSEQUENCES, "process-stopped", "rank-not-responding", "rank-divergence-collective", "dp-peer-missing-from-collective"}
+
+
+def test_two_replicas(vllm_home: Path, tmp_path: Path) -> None:
+    server = Server(tmp_path, vllm_home, "--data-parallel-size", "2", "--api-server-count", "2")
+    try:
+        server.wait_ready().warm_up()
+        server.wait_idle()
+        seen = look(server, name="replicas-idle")
+        assert_nothing_broke(seen)
+        assert seen.grade("idle-healthy") in STRONG
+        assert_no_wrong_established(seen, {"idle-healthy", "idle-cpu-spin"})
+
+        core = server.find("VLLM::EngineCore_DP1")
+        # the worker of that replica where it has one of its own, else the core itself computes
+        culprit = next((pid for pid in server.children(core) if process_title(pid).startswith("VLLM::Worker")), core)
+        load = server.loaded(8, 1500)
+        server.pause(culprit)
+        try:
+            server.wait_frozen()
+            seen = look(server, name="replica-stopped")
+            assert_root(seen, "process-stopped", 0 if culprit != core else seen.root["rank"], pid=culprit)
+            assert seen.state == "stalled"
+            assert_no_wrong_established(seen, STALL)
+            assert process_state(culprit) == "T"
+        finally:
+            server.resume(culprit)
+        assert load.all_answered(), load.events
+    finally:
+        server.stop()
+
+
+def test_two_nodes(vllm_home: Path, tmp_path: Path) -> None:
+    """Both nodes run on this host; the follower has no front, no core and no metrics, only its rank."""
+    port = free_port()
+    shared = ["--tensor-parallel-size", "2", "--nnodes", "2", "--master-addr", "127.0.0.1", "--master-port", str(free_port(port + 100))]
+    head = Server(tmp_path / "head", vllm_home, *shared, "--node-rank", "0", port=port)
+    follower = Server(tmp_path / "follower", vllm_home, *shared, "--node-rank", "1", "--headless", port=port)
+    try:
+        head.wait_ready()
+        follower.wait_ready()
+        head.warm_up()
+        load = head.loaded(4, 1500)
+        culprit = follower.find("VLLM::Worker_TP1")
+        follower.pause(culprit)
+        try:
+            head.wait_frozen()
+            seen = look(head, follower, name="two-nodes")
+            assert_root(seen, "process-stopped", 1, pid=culprit)
+            assert seen.state == "stalled" and seen.grade("engine-stalled") == "established"
+            assert seen.engine["coverage"]["seen_ranks"] == [0, 1], "one engine, though two families of processes"
+            assert_no_wrong_established(seen, STALL)
+        finally:
+            follower.resume(culprit)
+        eventually(lambda: load.process.poll() is not None, "the end of the load")
+        assert load.all_answered(), load.events
+    finally:
+        follower.stop()
+        head.stop()
