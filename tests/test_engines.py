@@ -288,6 +288,23 @@ def test_generic_tree_with_ranks() -> None:
     assert {pid: role.value for pid, role in roles(engine).items()} == {1: "api", 2: "core", 3: "worker", 4: "worker", 5: "helper"}
 
 
+def test_two_engines_of_one_starter_stay_apart() -> None:
+    def engine(base: int) -> list[ProcessInfo]:
+        return [
+            process(base, 1, f"python3 front.py {base}", listening_ports=(base,)),
+            process(base + 1, base, "python3 rank.py --rank 0 --world-size 4"),
+            process(base + 2, base, "python3 rank.py --rank 1 --world-size 4"),
+        ]
+
+    found = engines.identify([process(1, 0, "python3 tests.py"), *engine(100), *engine(200)])
+    assert [(e.ports, sorted(ranks(e)), e.world_size) for e in found] == [((100,), [101, 102], 4), ((200,), [201, 202], 4)]
+
+
+def test_a_named_process_is_an_engine_even_alone() -> None:
+    engine = only([process(7, 1, "/bin/sleep 9", asked=True), process(8, 1, "/bin/sleep 9")])
+    assert [p.pid for p in engine.processes] == [7] and engine.kind == "python"
+
+
 def test_generic_ranks_from_titles() -> None:
     tree = [process(1, 0, "python3 serve.py", listening_ports=(9000,)), process(2, 1, "acme::worker-0"), process(3, 1, "acme::worker-1")]
     assert ranks(only(tree)) == {2: 0, 3: 1}

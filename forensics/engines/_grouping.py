@@ -40,6 +40,10 @@ class Draft:
         return any(placed.role in _HEADS for _, placed in self.members)
 
     @property
+    def asked(self) -> bool:
+        return any(info.asked for info in self.infos)
+
+    @property
     def together(self) -> str:
         tell = self.profile.together
         return next((text for text in map(tell, self.infos) if text), "") if tell else ""
@@ -71,12 +75,16 @@ def identify(processes: Sequence[ProcessInfo], profiles: Sequence[EngineProfile]
         table[info.pid] = _richer(table.get(info.pid), info)
     for table in nodes.values():
         found = _on_node(table, profiles)
-        if any(draft.profile.name != generic.PROFILE.name for draft in found):
+        if any(draft.profile is not generic.PROFILE for draft in found):
             # beside a known engine, an unranked Python server is a bystander
-            found = [draft for draft in found if draft.profile.name != generic.PROFILE.name or generic.has_ranks(draft.infos)]
+            found = [draft for draft in found if draft.profile is not generic.PROFILE or draft.asked or generic.has_ranks(draft.infos)]
+        taken = {info.pid for draft in found for info in draft.infos}
+        for info in table.values():
+            if info.asked and info.pid not in taken:
+                found.append(Draft(generic.PROFILE, [(info, Placed(Role.API, None, info.comm or "process"))]))
         drafts += found
     drafts = _complete(_join_nodes(drafts))
-    ranked = [profile.name for profile in profiles]
+    ranked = [profile.name for profile in (*profiles, generic.PROFILE)]
     drafts.sort(
         key=lambda draft: (ranked.index(draft.profile.name), min(draft.nodes), draft.started_ns or 0, min(info.pid for info in draft.infos))
     )

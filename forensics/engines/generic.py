@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from forensics.engines._argv import ANCESTRY_LIMIT, command, is_python, multiprocessing_helper, number, retitled
+from forensics.engines._argv import command, is_python, multiprocessing_helper, number, retitled
 from forensics.engines._generic_frames import FRAMES
 from forensics.engines._profile import EngineProfile, Placed, ProgressNames, Table
 from forensics.model import ProcessInfo, RankId, Role
@@ -42,37 +42,94 @@ PROGRESS = ProgressNames(
 
 def place(info: ProcessInfo, table: Table) -> Placed | None:
     """Claim a process of a serving Python tree."""
-    rank = rank_of(info)
     if info.ppid is None and not info.argv:  # a log prefix: the name is all there is
+        rank = rank_of(info)
         return Placed(Role.WORKER, RankId(rank=rank), f"worker {rank}") if rank is not None else None
-    if not is_python(info) and rank is None:
+    tree = _tree(table)
+    if info.pid not in tree.members:
         return None
-    root = _root(info, table)
-    family = _family(root, table)
-    real = [each for each in family if not multiprocessing_helper(each) or multiprocessing_helper(each) == "starting"]
-    ranked = [each for each in real if rank_of(each) is not None]
-    if len(real) < 2 or not (ranked or any(each.listening_ports for each in real)):
+    rank = tree.ranks[info.pid]
+    root = tree.root(info.pid)
+    family = [pid for pid in tree.below(root) if tree.root(pid) == root]
+    real = [pid for pid in family if multiprocessing_helper(table[pid]) in ("", "starting")]
+    ranked = [pid for pid in real if tree.ranks[pid] is not None]
+    if len(real) < 2 or not (ranked or any(table[pid].listening_ports for pid in real)):
         return None
     helper = multiprocessing_helper(info)
     if helper and helper != "starting":
         return Placed(Role.HELPER, None, helper)
-    # ranks listen as well (rendezvous, collectives): the front end is the one that has no rank
-    fronts = [each for each in real if each.listening_ports and each not in ranked]
-    front = min(fronts, key=lambda each: (_depth(each, root, table), each.pid)) if fronts else root
-    if info.pid == front.pid and rank is None:
-        return Placed(Role.API, None, "api")
-    parents = {each.ppid for each in (ranked or real) if each.pid != root.pid}
     if rank is not None:
-        above = table.get(info.ppid) if info.ppid is not None else None
-        if above and above.pid != info.pid and rank_of(above) == rank and above in family:
+        if info.ppid is not None and tree.ranks.get(info.ppid) == rank:
             return Placed(Role.HELPER, None, "child")  # forked from a rank: it shares the parent's command line
-        size = len({rank_of(each) for each in ranked})
+        # ranks on other nodes are not in this table: what the command line says comes first
+        size = number(command(info), "--world-size", "--nranks", "--tp-size") or len({tree.ranks[pid] for pid in ranked})
         return Placed(Role.WORKER, RankId(rank=rank, world_size=size), f"worker {rank}")
-    if info.pid in parents:
+    # ranks listen as well (rendezvous, collectives): the front end is the topmost that has no rank
+    fronts = [pid for pid in real if table[pid].listening_ports and pid not in ranked]
+    front = min(fronts, key=lambda pid: (len(tree.above(pid)), pid)) if fronts else root
+    if info.pid == front:
+        return Placed(Role.API, None, "api")
+    if info.pid in {table[pid].ppid for pid in (ranked or real) if pid != root}:
         return Placed(Role.CORE, None, "core")
-    if ranked:
-        return Placed(Role.HELPER, None, "child")
-    return Placed(Role.WORKER, RankId(), "worker")
+    return Placed(Role.HELPER, None, "child") if ranked else Placed(Role.WORKER, RankId(), "worker")
+
+
+class _Tree:
+    """The Python processes of a table by parent. Built once for a table: every process is placed against the same one."""
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+        self.ranks = {pid: rank_of(info) for pid, info in table.items()}
+        self.members = {pid for pid, info in table.items() if is_python(info) or self.ranks[pid] is not None}
+        self.children: dict[int | None, list[int]] = {}
+        for pid in self.members:
+            self.children.setdefault(table[pid].ppid, []).append(pid)
+        self._roots: dict[int, int] = {}
+
+    def above(self, pid: int) -> list[int]:
+        """Parents that are members, nearest first."""
+        found: list[int] = []
+        parent = self.table[pid].ppid
+        while parent in self.members and parent != pid and parent not in found:
+            found.append(parent)
+            parent = self.table[parent].ppid
+        return found
+
+    def below(self, pid: int) -> list[int]:
+        """This process and everything that descends from it."""
+        found, queue, seen = [pid], [pid], {pid}
+        while queue:
+            for child in self.children.get(queue.pop(), ()):
+                if child not in seen:
+                    seen.add(child)
+                    found.append(child)
+                    queue.append(child)
+        return found
+
+    def root(self, pid: int) -> int:
+        """Top of the engine that a process would belong to: the nearest front end over ranks, else the topmost Python parent.
+
+        A program that starts two such engines (a test, a supervisor) is part of neither.
+        """
+        if pid not in self._roots:
+            chain = [pid, *self.above(pid)]
+            self._roots[pid] = next((each for each in chain if self._heads(each)), chain[-1])
+        return self._roots[pid]
+
+    def _heads(self, pid: int) -> bool:
+        if not self.table[pid].listening_ports or self.ranks[pid] is not None:
+            return False
+        return any(self.ranks[each] is not None for each in self.below(pid))
+
+
+_last: _Tree | None = None
+
+
+def _tree(table: Table) -> _Tree:
+    global _last
+    if _last is None or _last.table is not table:
+        _last = _Tree(table)
+    return _last
 
 
 def rank_of(info: ProcessInfo) -> int | None:
@@ -90,39 +147,6 @@ def rank_of(info: ProcessInfo) -> int | None:
             if found:
                 return int(found[1])
     return None
-
-
-def _root(info: ProcessInfo, table: Table) -> ProcessInfo:
-    current = info
-    for _ in range(ANCESTRY_LIMIT):
-        above = table.get(current.ppid) if current.ppid is not None else None
-        if above is None or above.pid in (info.pid, current.pid) or not (is_python(above) or rank_of(above) is not None):
-            break
-        current = above
-    return current
-
-
-def _family(root: ProcessInfo, table: Table) -> list[ProcessInfo]:
-    children: dict[int | None, list[ProcessInfo]] = {}
-    for each in table.values():
-        children.setdefault(each.ppid, []).append(each)
-    found, queue = [root], [root]
-    while queue:
-        for child in children.get(queue.pop().pid, ()):
-            if child not in found and (is_python(child) or rank_of(child) is not None):
-                found.append(child)
-                queue.append(child)
-    return found
-
-
-def _depth(info: ProcessInfo, root: ProcessInfo, table: Table) -> int:
-    depth, current = 0, info
-    while current.pid != root.pid and depth < ANCESTRY_LIMIT:
-        above = table.get(current.ppid) if current.ppid is not None else None
-        if above is None:
-            break
-        current, depth = above, depth + 1
-    return depth
 
 
 def has_ranks(infos: list[ProcessInfo]) -> bool:

@@ -41,6 +41,8 @@ class ProcessInfo(Record, frozen=True, kw_only=True, omit_defaults=True):
     """Regular files behind stdout/stderr, as paths that this node can open (through /proc/PID/root in a container)."""
     packages: dict[str, str] = {}
     """Distribution name to version, read from the site-packages that this process itself imports from: vllm, torch, …"""
+    asked: bool = False
+    """The operator named this pid: it counts as an engine of its own even where nothing recognises it."""
 
 
 class Role(str, enum.Enum):
