@@ -132,10 +132,13 @@ class Emitter:
         return name
 
     @contextlib.contextmanager
-    def attempt(self, target: str, *, pid: int | None = None, sample: int = 0) -> Iterator[Try]:
-        """Try one thing; whatever happens inside, exactly one attempt record leaves."""
+    def attempt(self, target: str, *, pid: int | None = None, sample: int = 0, started_ns: int | None = None) -> Iterator[Try]:
+        """Try one thing; whatever happens inside, exactly one attempt record leaves.
+
+        `started_ns`: when the try began, for work that ran beside other work and is only reported here.
+        """
         this = Try(target, pid, sample)
-        started = time.time_ns()
+        started = time.time_ns() if started_ns is None else started_ns
         try:
             yield this
         except OSError as error:
@@ -365,3 +368,21 @@ def same_process(pid: int, start_ticks: int | None, sysroot: str = "") -> bool:
     raw, _ = read_bounded(f"{sysroot}/proc/{pid}/stat", 4096)
     # comm may hold spaces and parentheses: fields are counted after the last ")"
     return int(raw[raw.rindex(b")") + 2 :].split()[19]) == start_ticks
+
+
+def absence(target: Target, sysroot: str = "") -> tuple[str, str, str] | None:
+    """(outcome, reason, cure) when the target is gone or its pid is another process now; None while it is there, zombies included."""
+    try:
+        read_bounded(f"{sysroot}/proc/{target.pid}/stat", 4096)
+        if same_process(target.pid, target.start_ticks, sysroot):
+            return None
+    except OSError as error:
+        outcome, reason, cure = os_error_outcome(error)
+        return outcome, "no such process: it is gone" if outcome == "ABSENT" else reason, cure
+    return "ABSENT", "the pid belongs to another process now: the target is gone", ""
+
+
+def nothing_to_do(emit: Emitter, what: str) -> None:
+    """The one attempt of a collector that was given no target."""
+    with emit.attempt(what) as attempt:
+        attempt.end("SKIPPED", "no target process was given", 'name them on stdin: {"targets": [{"pid": N}]}')
