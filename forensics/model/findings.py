@@ -97,6 +97,8 @@ class CoverageCell(Record, frozen=True, kw_only=True, omit_defaults=True):
     rank: int | None = None
     pid: int | None = None
     reason: str = ""
+    cure: str = ""
+    """What the operator can do about a blind cell; the attempt's own words."""
 
 
 class Coverage(Record, frozen=True, kw_only=True, omit_defaults=True):
