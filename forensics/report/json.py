@@ -1,0 +1,234 @@
+"""The report for programs: schema "forensics.report/1". Every key is always present; what is unknown is null, never missing.
+
+Keys may be added, none is ever removed, renamed or given another meaning under the same schema number.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from forensics.model import (
+    Alignment,
+    Coverage,
+    CoverageCell,
+    EngineReport,
+    EvidenceRef,
+    Finding,
+    Report,
+    Root,
+    RuleResult,
+    StackGroup,
+    TimelineEvent,
+    TimeRange,
+    Verdict,
+    Wait,
+)
+from forensics.report import times, view
+
+SCHEMA = "forensics.report/1"
+
+
+def to_json(report: Report) -> bytes:
+    """UTF-8 JSON, indented, with a final newline. Safe to print on a terminal: see `_spell`."""
+    text = json.dumps(as_dict(report), ensure_ascii=False, allow_nan=False, indent=1)
+    return (_UNPRINTED.sub(_spell, text) + "\n").encode("utf-8")
+
+
+def as_dict(report: Report) -> dict[str, Any]:
+    """The same as plain dicts and lists, keys in documented order."""
+    return {
+        "schema": SCHEMA,
+        "verdict": _verdict(report.verdict),
+        "root": _root(report.root),
+        "engines": [_engine(e, report) for e in report.engines],
+        "findings": [_finding(f) for f in report.findings],
+        "first_event": _first(report.first_event),
+        "coverage": _coverage(report.coverage, report),
+        "clocks": [_clock(c) for c in report.clocks],
+        "timeline": [_event(e) for e in report.timeline],
+        "stacks": [_stack(s) for s in report.stacks],
+        "waits": [_wait(w) for w in report.waits],
+        "rules": [_rule(r) for r in report.rules],
+        "inputs": list(report.inputs),
+        "unread": list(report.unread),
+        "meta": dict(report.meta),
+    }
+
+
+def _verdict(verdict: Verdict) -> dict[str, Any]:
+    return {"state": verdict.state, "sentence": verdict.sentence}
+
+
+def _root(root: Root) -> dict[str, Any]:
+    return {
+        "finding": root.finding,
+        "grade": root.grade.value if root.grade else None,
+        "node": root.node,
+        "rank": root.rank,
+        "pid": root.pid,
+        "since": times.iso(root.since_ns),
+        "candidates": list(root.candidates),
+    }
+
+
+def _engine(engine: EngineReport, report: Report) -> dict[str, Any]:
+    return {
+        "id": engine.id,
+        "kind": engine.kind,
+        "version": engine.version or None,
+        "nodes": list(engine.nodes),
+        "verdict": _verdict(engine.verdict),
+        "root": _root(engine.root),
+        "coverage": _coverage(engine.coverage, report),
+        "processes": [
+            {
+                "node": p.info.node or None,
+                "pid": p.pid,
+                "role": p.role.value,
+                "rank": p.rank.rank if p.rank else None,
+                "label": p.label,
+                "title": p.info.title,
+            }
+            for p in engine.processes
+        ],
+    }
+
+
+def _finding(f: Finding) -> dict[str, Any]:
+    return {
+        "id": f.id,
+        "grade": f.grade.value,
+        "severity": f.severity.value,
+        "role": f.role.value,
+        "engine": f.engine or None,
+        "nodes": list(f.nodes),
+        "ranks": list(f.ranks),
+        "pids": list(f.pids),
+        "from": times.begin(f.since),
+        "to": times.end(f.until),
+        "since": _range(f.since),
+        "until": _range(f.until),
+        "title": f.title,
+        "because": [_ref(r) for r in f.because],
+        "against": [_ref(r) for r in f.against],
+        "does_not_show": f.does_not_show,
+        "would_settle": list(f.would_settle),
+        "next_steps": list(f.next_steps),
+    }
+
+
+def _ref(ref: EvidenceRef) -> dict[str, Any]:
+    return {"source": ref.source, "locator": ref.locator, "quote": ref.quote}
+
+
+def _range(when: TimeRange | None) -> dict[str, Any] | None:
+    if when is None:
+        return None
+    return {"earliest": times.iso(when.earliest_ns), "latest": times.iso(when.latest_ns), "basis": when.basis}
+
+
+def _first(event: TimelineEvent | None) -> dict[str, Any] | None:
+    if event is None:
+        return None
+    head = {"at": times.begin(event.at), "source": event.ref.source, "locator": event.ref.locator}
+    return {**head, "node": event.node, "what": event.what, "quote": event.ref.quote}
+
+
+def _coverage(coverage: Coverage, report: Report) -> dict[str, Any]:
+    return {
+        "sentence": view.coverage_sentence(coverage),
+        "complete": coverage.complete,
+        "expected": [{"node": e.node, "rank": e.rank, "seen": e.seen} for e in view.expected(coverage, report)],
+        "cells": [_cell(c) for c in coverage.cells],
+    }
+
+
+def _cell(cell: CoverageCell) -> dict[str, Any]:
+    return {
+        "node": cell.node,
+        "rank": cell.rank,
+        "pid": cell.pid,
+        "source": cell.source,
+        "outcome": cell.outcome.value,
+        "reason": cell.reason,
+        "cure": cell.cure,
+    }
+
+
+def _clock(clock: Alignment) -> dict[str, Any]:
+    return {
+        "node": clock.node,
+        "offset_ns": clock.offset_ns,
+        "bound_ns": clock.bound_ns,
+        "method": clock.method,
+        "utc_offset_s": clock.utc_offset_s,
+    }
+
+
+def _event(event: TimelineEvent) -> dict[str, Any]:
+    return {
+        "at": times.begin(event.at),
+        "until": times.iso(event.at.latest_ns),
+        "basis": event.at.basis,
+        "node": event.node,
+        "engine": event.engine or None,
+        "rank": event.rank,
+        "what": event.what,
+        "finding": event.finding or None,
+        "count": event.count,
+        **_ref(event.ref),
+    }
+
+
+def _stack(group: StackGroup) -> dict[str, Any]:
+    return {
+        "engine": group.engine or None,
+        "thread": group.thread,
+        "frames": list(group.frames),
+        "processes": list(group.processes),
+        "ranks": list(group.ranks),
+        "samples": group.samples,
+        "moved": group.moved,
+    }
+
+
+def _wait(wait: Wait) -> dict[str, Any]:
+    return {
+        "waiter": wait.waiter,
+        "waits_for": wait.waits_for,
+        "via": wait.via,
+        "grade": wait.grade.value,
+        "waiter_rank": wait.waiter_rank,
+        "target_rank": wait.target_rank,
+        **_ref(wait.ref),
+    }
+
+
+def _rule(result: RuleResult) -> dict[str, Any]:
+    return {
+        "rule": result.rule,
+        "status": result.status.value,
+        "engine": result.engine or None,
+        "reason": result.reason,
+        "missing": list(result.missing),
+    }
+
+
+_UNPRINTED = re.compile(r"[^\x20-\x7e\n]")
+
+
+def _spell(found: re.Match[str]) -> str:
+    """Escape what json.dumps leaves raw and a terminal would obey: C1 controls, bidi overrides, lone surrogates.
+
+    In JSON text such characters stand only inside strings, where \\uXXXX means the same: nothing is lost.
+    """
+    char = found.group()
+    if char.isprintable():
+        return char
+    code = ord(char)
+    if code < 0x10000:
+        return f"\\u{code:04x}"
+    code -= 0x10000
+    return f"\\u{0xD800 + (code >> 10):04x}\\u{0xDC00 + (code & 0x3FF):04x}"

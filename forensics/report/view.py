@@ -1,0 +1,277 @@
+"""Facts derived from a report that every rendering for people shares. Pure functions; no markup, no escaping."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from forensics.model import (
+    Coverage,
+    CoverageCell,
+    EngineReport,
+    EvidenceRef,
+    Finding,
+    FindingRole,
+    Grade,
+    Outcome,
+    Report,
+    Root,
+    RuleResult,
+    RuleStatus,
+    Severity,
+    TimelineEvent,
+    Wait,
+)
+from forensics.report import times
+
+ROLES = (FindingRole.ROOT, FindingRole.CASCADE, FindingRole.AMPLIFIER, FindingRole.TEARDOWN, FindingRole.CONTEXT)
+_SEVERITIES = (Severity.CRITICAL, Severity.WARNING, Severity.INFO)
+_STATUSES = (RuleStatus.FIRED, RuleStatus.INCONCLUSIVE, RuleStatus.ERRORED, RuleStatus.CLEAR, RuleStatus.NOT_APPLICABLE)
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """{0, 1, 2, 3, 7} as "0-3,7"."""
+    out: list[str] = []
+    start = last = None
+    for n in [*sorted(set(numbers)), None]:
+        if start is not None and last is not None and n == last + 1:
+            last = n
+            continue
+        if start is not None:
+            out.append(str(start) if start == last else f"{start}-{last}")
+        start = last = n
+    return ",".join(out)
+
+
+def rank_words(ranks: Sequence[int]) -> str:
+    """"rank 1", "ranks 0-3,7", or "" for none."""
+    return f"rank{'s' * (len(set(ranks)) > 1)} {ranges(ranks)}" if ranks else ""
+
+
+# ---------------------------------------------------------------------------------------------------------- coverage
+
+
+def coverage_sentence(coverage: Coverage) -> str:
+    """"2 of 2 ranks, 1 of 1 nodes seen". What is not known to exist is not counted, and that is said."""
+    ranks = set(coverage.expected_ranks) | set(coverage.seen_ranks)
+    nodes = set(coverage.expected_nodes) | set(coverage.seen_nodes)
+    count = len(nodes) + coverage.unseen_node_count
+    by_rank = f"{len(set(coverage.seen_ranks))} of {len(ranks)} ranks" if ranks else "no ranks known"
+    by_node = f"{len(set(coverage.seen_nodes))} of {count} nodes seen" if count else "no nodes known"
+    return f"{by_rank}, {by_node}"
+
+
+@dataclass(frozen=True)
+class Expected:
+    """Somebody who should have been looked at. rank None: the node itself; node None: nobody knows its name."""
+
+    node: str | None
+    rank: int | None
+    seen: bool
+
+
+def expected(coverage: Coverage, report: Report) -> Iterator[Expected]:
+    """Every expected node, then every expected rank."""
+    seen_nodes, seen_ranks = set(coverage.seen_nodes), set(coverage.seen_ranks)
+    for node in dict.fromkeys((*coverage.expected_nodes, *coverage.seen_nodes)):
+        yield Expected(node, None, node in seen_nodes)
+    for _ in range(coverage.unseen_node_count):
+        yield Expected(None, None, False)
+    homes = {c.rank: c.node for c in coverage.cells if c.rank is not None}
+    if len(report.engines) == 1:
+        homes.update({p.rank.rank: p.info.node for p in report.engines[0].processes if p.rank and p.rank.rank is not None and p.info.node})
+    for rank in sorted({*coverage.expected_ranks, *coverage.seen_ranks}):
+        yield Expected(homes.get(rank), rank, rank in seen_ranks)
+
+
+def unseen_ranks(coverage: Coverage) -> tuple[int, ...]:
+    return tuple(sorted(set(coverage.expected_ranks) - set(coverage.seen_ranks)))
+
+
+def unseen_nodes(coverage: Coverage) -> tuple[str, ...]:
+    return tuple(n for n in coverage.expected_nodes if n not in set(coverage.seen_nodes))
+
+
+def all_cells(report: Report) -> tuple[CoverageCell, ...]:
+    """The cells of the report and of its engines, each once."""
+    return tuple(dict.fromkeys((*report.coverage.cells, *(c for e in report.engines for c in e.coverage.cells))))
+
+
+@dataclass(frozen=True)
+class CellGroup:
+    """Cells that went the same way for the same reason, so that sixty ranks make one line."""
+
+    outcome: Outcome
+    source: str
+    reason: str
+    cure: str
+    node: str
+    ranks: tuple[int, ...]
+    pids: tuple[int, ...]
+
+    @property
+    def who(self) -> str:
+        whose = rank_words(self.ranks) or (f"pid{'s' * (len(self.pids) > 1)} {', '.join(map(str, self.pids))}" if self.pids else "")
+        return f"{whose} on {self.node}" if whose else self.node
+
+
+def cell_groups(cells: Iterable[CoverageCell]) -> list[CellGroup]:
+    """Cells worth a word (not OK, EMPTY or ABSENT without a reason), grouped; blind ones first."""
+    found: dict[tuple[Outcome, str, str, str, str, bool], list[CoverageCell]] = {}
+    for c in cells:
+        if c.outcome in (Outcome.OK, Outcome.EMPTY) or (c.outcome is Outcome.ABSENT and not c.reason):
+            continue
+        found.setdefault((c.outcome, c.source, c.reason, c.cure, c.node, c.rank is None), []).append(c)
+    groups = [
+        CellGroup(
+            outcome,
+            source,
+            reason,
+            cure,
+            node,
+            tuple(sorted({c.rank for c in members if c.rank is not None})),
+            tuple(sorted({c.pid for c in members if c.pid is not None})),
+        )
+        for (outcome, source, reason, cure, node, _), members in found.items()
+    ]
+    return sorted(groups, key=lambda g: (not g.outcome.blind, g.outcome is Outcome.ABSENT))
+
+
+# ---------------------------------------------------------------------------------------------------------- findings
+
+
+def is_unseen(finding: Finding) -> bool:
+    """Says what nobody could see, rather than what was."""
+    return finding.id.startswith("evidence-missing:") or finding.grade is Grade.NOT_ASSESSABLE
+
+
+def claims(report: Report) -> list[Finding]:
+    """Findings that claim something, root first, then by role, severity and grade."""
+    kept = [f for f in report.findings if f.grade is not Grade.REFUTED and not is_unseen(f)]
+    return sorted(kept, key=lambda f: (not is_root(f, report), ROLES.index(f.role), _SEVERITIES.index(f.severity), -f.grade.strength))
+
+
+def refuted(report: Report) -> list[Finding]:
+    return [f for f in report.findings if f.grade is Grade.REFUTED]
+
+
+def unseen(report: Report) -> list[Finding]:
+    return [f for f in report.findings if is_unseen(f)]
+
+
+def is_root(finding: Finding, report: Report) -> bool:
+    """Whether this is the finding that the top-level root, or an engine's own, names."""
+    roots = [(e.id, e.root) for e in report.engines] or [("", report.root)]
+    return any(_named(finding, root) and finding.engine in ("", engine) for engine, root in roots)
+
+
+def _named(finding: Finding, root: Root) -> bool:
+    return (
+        finding.id == root.finding
+        and (root.rank is None or not finding.ranks or root.rank in finding.ranks)
+        and (root.node is None or not finding.nodes or root.node in finding.nodes)
+    )
+
+
+def contradiction(finding: Finding) -> EvidenceRef | None:
+    """Of a refuted finding, the observation that refutes it."""
+    return next(iter((*finding.against, *finding.because)), None)
+
+
+def where_words(finding: Finding) -> str:
+    """"rank 1 · pid 4243 · node1", as far as known; many pids are counted."""
+    pids = f"pid {finding.pids[0]}" if len(finding.pids) == 1 else f"{len(finding.pids)} processes" if finding.pids else ""
+    return " · ".join(part for part in (rank_words(finding.ranks), pids, ", ".join(finding.nodes)) if part)
+
+
+def next_steps(report: Report) -> list[str]:
+    """What to do, the root's own first, each once."""
+    return list(dict.fromkeys(step for f in claims(report) for step in f.next_steps))
+
+
+def would_settle(report: Report) -> list[str]:
+    return list(dict.fromkeys(step for f in (*claims(report), *unseen(report)) for step in f.would_settle))
+
+
+# ------------------------------------------------------------------------------------------------- engines and waits
+
+
+def engine_words(engine: EngineReport) -> str:
+    return " ".join(part for part in (engine.id, engine.kind, engine.version) if part)
+
+
+def process_label(report: Report, root: Root) -> str:
+    """What people call the process that the root names ("worker TP1"), or ""."""
+    for engine in report.engines:
+        for p in engine.processes:
+            if root.pid is not None and p.pid == root.pid and (not root.node or not p.info.node or p.info.node == root.node):
+                return p.label
+    return ""
+
+
+def role_word(finding: Finding, report: Report) -> str:
+    """The part that it plays. A claim that could be the root while none is named is only a candidate."""
+    if is_root(finding, report):
+        return "root"
+    return "candidate" if finding.role is FindingRole.ROOT else finding.role.value
+
+
+def root_parts(report: Report, root: Root) -> list[str]:
+    """["rank 1", "worker TP1", "pid 4243", "node1", "since 2026-09-01T10:02:00Z"], as far as known."""
+    since = times.iso(root.since_ns)
+    parts = (
+        f"rank {root.rank}" if root.rank is not None else "",
+        process_label(report, root),
+        f"pid {root.pid}" if root.pid is not None else "",
+        root.node or "",
+        f"since {since}" if since else "",
+    )
+    return [part for part in parts if part]
+
+
+def no_root_words(report: Report) -> str:
+    """Why no root is named."""
+    if report.root.candidates:
+        return "not named, several claims tie: " + ", ".join(report.root.candidates)
+    if report.verdict.state in ("healthy", "starting", "stopped"):
+        return "none: nothing that was seen says that anything broke"
+    return "not named: the evidence does not say who broke first"
+
+
+@dataclass(frozen=True)
+class WaitLine:
+    """Everybody who waits for the same one, in the same way."""
+
+    waiters: str
+    target: str
+    via: str
+    grade: Grade
+    ref: EvidenceRef
+    count: int
+
+
+def wait_lines(waits: Sequence[Wait]) -> list[WaitLine]:
+    found: dict[tuple[str, str, Grade], list[Wait]] = {}
+    for wait in waits:
+        found.setdefault((wait.waits_for, wait.via, wait.grade), []).append(wait)
+    return [
+        WaitLine(_together(members), target, via, grade, members[0].ref, len(members)) for (target, via, grade), members in found.items()
+    ]
+
+
+def _together(waits: Sequence[Wait]) -> str:
+    names = list(dict.fromkeys(w.waiter for w in waits))
+    ranks = [w.waiter_rank for w in waits if w.waiter_rank is not None]
+    if len(names) > 2 and len(ranks) == len(waits):
+        return rank_words(ranks)
+    return ", ".join(names)
+
+
+def sorted_rules(rules: Iterable[RuleResult]) -> list[RuleResult]:
+    return sorted(rules, key=lambda r: (_STATUSES.index(r.status), r.rule, r.engine))
+
+
+def order_unknown(before: TimelineEvent, after: TimelineEvent) -> bool:
+    """Whether nothing says that `before` came first: their times overlap and no common source orders them."""
+    same_source = before.node == after.node and before.ref.source == after.ref.source
+    return not same_source and not before.at.before(after.at)
