@@ -13,7 +13,8 @@ import os
 import stat
 import time
 
-from collectors._contract import Emitter, FileSet, Request, Try, os_error_outcome, read_bounded, run_bounded
+from collectors._commands import read_log as read_command_log
+from collectors._contract import Emitter, FileSet, Request, Try, os_error_outcome, read_bounded
 
 LOG_BYTES = 2 * 1024 * 1024
 """The newest part that is kept: a log buffer's usual size, and what happened last is what matters."""
@@ -27,7 +28,6 @@ COMMANDS = (
     ("dmesg plain", ("dmesg",), CURE),  # busybox, and util-linux before 2.30, know no --time-format
     ("journalctl", ("journalctl", "-k", "-o", "short-iso", "--no-pager", "-n", "5000"), JOURNAL_CURE),
 )
-REFUSED = (b"not permitted", b"permission denied", b"not seeing messages from", b"insufficient permissions")
 FACTS = (
     "/proc/version",
     "/proc/cmdline",
@@ -155,26 +155,10 @@ def read_end(path: str) -> tuple[bytes, bool]:
 def run_log(emit: Emitter, name: str, argv: tuple[str, ...], cure: str) -> bool:
     """Try one command; True when it gave a log."""
     with emit.attempt(name) as attempt:
-        try:
-            ran = run_bounded(argv, PATIENCE_S, LOG_BYTES, newest=True)
-        except OSError as error:
-            outcome, reason, _ = os_error_outcome(error)
-            attempt.end(outcome, f"{argv[0]} is not installed" if outcome == "ABSENT" else reason, "")
-            return False
-        lines = [line for line in ran.out.splitlines() if line and not line.startswith(b"-- ")]
-        said = ran.err.decode("utf-8", "backslashreplace").strip()[:300]
-        if any(word in ran.err.lower() for word in REFUSED) and not lines:
-            attempt.end("DENIED", said, cure)
-        elif ran.status is None:
-            attempt.end("TIMEOUT", f"{' '.join(argv)} did not end within {PATIENCE_S:.0f} s")
-            if lines:
-                attempt.evidence.append(
-                    emit.evidence(f"kernel/{argv[0]}.txt", "kernel-log", ran.out, source=" ".join(argv), truncated=True)
-                )
-        elif ran.status != 0 and not lines:
-            attempt.end("UNSUPPORTED", f"{' '.join(argv)} ended with {ran.status}: {said}")
-        elif not lines:
-            attempt.end("ABSENT", said or f"{' '.join(argv)} printed nothing")
-        else:
-            return deliver(emit, attempt, f"kernel/{argv[0]}.txt", ran.out, " ".join(argv), cut=ran.cut)
-        return False
+        log = read_command_log(argv, PATIENCE_S, LOG_BYTES, cure)
+        attempt.end(log.outcome, log.reason, log.cure)
+        if log.text:
+            attempt.evidence.append(
+                emit.evidence(f"kernel/{argv[0]}.txt", "kernel-log", log.text, source=" ".join(argv), truncated=log.cut)
+            )
+        return bool(log.text)
