@@ -19,8 +19,8 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from typing import IO, Any, NamedTuple
+from collections.abc import Iterator
+from typing import IO, Any
 
 FILE_LIMIT_BYTES = 256 * 1024
 """Bound of one /proc or /sys file. The largest honest one (maps of a CUDA process) is cut; the cut is recorded."""
@@ -204,64 +204,6 @@ def read_bounded(path: str, limit: int = FILE_LIMIT_BYTES) -> tuple[bytes, bool]
         return b"".join(parts), bool(os.read(fd, 1))
     finally:
         os.close(fd)
-
-
-class Ran(NamedTuple):
-    """What a command left behind. status None: it was killed at its time limit; what it had printed by then is kept."""
-
-    status: int | None
-    out: bytes
-    err: bytes
-    cut: bool
-
-
-def run_bounded(argv: Sequence[str], timeout_s: float, limit: int = FILE_LIMIT_BYTES, *, newest: bool = False) -> Ran:
-    """Run a command in a process group of its own, bounded in time and output; raises OSError when it cannot start.
-
-    Keeps the first `limit` bytes of stdout and then stops the command, or with `newest` lets it finish and keeps the last ones.
-    """
-    import selectors  # here, so that a collector that starts no command does not pay for them
-    import signal
-    import subprocess
-
-    deadline = time.monotonic() + timeout_s
-    out, err, cut = bytearray(), bytearray(), False
-    # LC_ALL=C: the words of its errors are matched
-    child = subprocess.Popen(
-        argv,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-        env={**os.environ, "LC_ALL": "C"},
-    )
-    assert child.stdout and child.stderr
-    with selectors.DefaultSelector() as ready, child.stdout as stdout, child.stderr as stderr:
-        ready.register(stdout, selectors.EVENT_READ)
-        ready.register(stderr, selectors.EVENT_READ)
-        while ready.get_map() and not (cut and not newest) and (left := deadline - time.monotonic()) > 0:
-            for key, _ in ready.select(left):
-                piece = os.read(key.fd, 65536)
-                if not piece:
-                    ready.unregister(key.fileobj)
-                elif key.fileobj is stderr:
-                    err = (err + piece)[:4096]
-                else:
-                    out += piece
-                    if len(out) > limit:
-                        cut = True
-                        out = out[-limit:] if newest else out[:limit]
-        status: int | None = None
-        try:
-            status = child.wait(max(0.0, deadline - time.monotonic()) if not cut or newest else 0.0)
-        except subprocess.TimeoutExpired:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(child.pid, signal.SIGKILL)
-            with contextlib.suppress(subprocess.TimeoutExpired):  # in uninterruptible sleep: abandoned, and said by status None
-                child.wait(0.5)
-            if cut and not newest:  # stopped by us because enough was read, not late
-                status = 0
-    return Ran(status, bytes(out), bytes(err), cut)
 
 
 def resolve_in_root(root: str, path: str) -> str:

@@ -9,8 +9,8 @@ import zlib
 from collections.abc import Iterator
 
 BLOCK_BYTES = 1024 * 1024
-SEARCH_BYTES, SEARCH_S = 256 * 1024 * 1024, 5.0
-"""How far back, and for how long, a fatal line is looked for that lies before the tail."""
+SEARCH_BYTES = 256 * 1024 * 1024
+"""How far back a fatal line is looked for that lies before the tail."""
 UNZIP_S = 3.0
 FATAL = (
     # what an engine prints once, at its end, each with the words around it that made it unique
@@ -33,7 +33,7 @@ TRACEBACK = b"Traceback (most recent call last)"
 HEAD, WINDOW, TAIL = 1, 2, 3
 
 
-def slices(fd: int, size: int, head_bytes: int, window_bytes: int, tail_bytes: int) -> Iterator[tuple[int, bytes]]:
+def slices(fd: int, size: int, head_bytes: int, window_bytes: int, tail_bytes: int, *, search_s: float) -> Iterator[tuple[int, bytes]]:
     """Yield (TAIL, bytes), (HEAD, bytes) and, where the newest fatal line lies between them, (WINDOW, bytes): dearest first.
 
     A file that fits is yielded whole as HEAD. A file that has no line end where one is needed is cut where the bound falls.
@@ -49,7 +49,7 @@ def slices(fd: int, size: int, head_bytes: int, window_bytes: int, tail_bytes: i
     low, high = len(head), size - len(tail)
     if any(words in tail for words in FATAL):
         return
-    found = newest_fatal(fd, low, high, traceback=TRACEBACK not in tail)
+    found = newest_fatal(fd, low, high, search_s, traceback=TRACEBACK not in tail)
     if found is not None:
         # more before it than after it: what led to it
         start, end = max(low, found - window_bytes * 3 // 4), min(high, found + window_bytes // 4)
@@ -77,10 +77,10 @@ def whole_lines(data: bytes) -> bytes:
     return data[: data.rfind(b"\n") + 1] or data
 
 
-def newest_fatal(fd: int, low: int, high: int, *, traceback: bool) -> int | None:
+def newest_fatal(fd: int, low: int, high: int, search_s: float, *, traceback: bool) -> int | None:
     """Offset of the newest fatal words between `low` and `high`, else (if `traceback`) of the newest traceback, else None."""
     overlap = max(map(len, FATAL))
-    stop, deadline, fallback = max(low, high - SEARCH_BYTES), time.monotonic() + SEARCH_S, None
+    stop, deadline, fallback = max(low, high - SEARCH_BYTES), time.monotonic() + search_s, None
     while high > stop and time.monotonic() < deadline:
         start = max(stop, high - BLOCK_BYTES)
         block = read_at(fd, start, high + overlap)

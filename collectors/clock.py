@@ -21,7 +21,8 @@ import time
 import zoneinfo
 from typing import Any
 
-from collectors._contract import Emitter, FileSet, Request, Target, read_bounded, resolve_in_root, run_bounded
+from collectors._commands import run_bounded
+from collectors._contract import Emitter, FileSet, Request, Target, read_bounded, resolve_in_root
 
 FILES = ("/proc/uptime", "/proc/sys/kernel/random/boot_id", "/etc/timezone")
 CLOCKSOURCE = "/sys/devices/system/clocksource/clocksource0/current_clocksource"

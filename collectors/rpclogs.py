@@ -11,6 +11,7 @@ import itertools
 import os
 import re
 import stat
+import time
 from typing import Any
 
 from collectors._commands import read_log
@@ -20,6 +21,8 @@ from collectors._slices import HEAD, TAIL, last_bytes, slices
 
 HEAD_BYTES, TAIL_BYTES, WINDOW_BYTES, ROTATED_BYTES = 64 * 1024, 4 * 1024 * 1024, 256 * 1024, 1024 * 1024
 JOURNAL_S, JOURNAL_LINES = 2.0, 5000
+SEARCH_S, ALL_SEARCHES_S = 5.0, 15.0
+"""For how long a fatal line that lies before the tail is looked for: in one log, and in all of them together."""
 DESCRIPTOR = re.compile(r".*/proc/\d+/fd/\d+$")
 IN_CONTAINER = re.compile(r"(/proc/\d+/root)(/.*)")
 ROTATED = re.compile(r"[.-]\d[\d.T_-]*(\.gz)?")
@@ -42,6 +45,7 @@ class Reader:
         self.logs: dict[Any, Log] = {}
         self.names: set[str] = set()
         self.max_bytes = request.max_bytes
+        self.search_until = time.monotonic() + ALL_SEARCHES_S
 
     def known(self, sink: Sink, pid: int | None) -> Log:
         """The one log behind `sink`. Under two names, that of a file outdoes that of a descriptor."""
@@ -102,7 +106,8 @@ class Reader:
         if not size:
             return "EMPTY", f"{source} is empty", ""
         name, sent = self.name(source.removesuffix(" (deleted)")), 0
-        for k, data in slices(fd, size, *map(self.bound, (HEAD_BYTES, WINDOW_BYTES, TAIL_BYTES))):
+        search_s = min(SEARCH_S, self.search_until - time.monotonic())
+        for k, data in slices(fd, size, *map(self.bound, (HEAD_BYTES, WINDOW_BYTES, TAIL_BYTES)), search_s=search_s):
             self.send(log, f"{name}.{k}", data, source, cut=len(data) < size)
             sent += len(data)
         return ("OK", "", "") if sent == size else ("PARTIAL", f"{sent} of the {size} bytes of {source}", "")
