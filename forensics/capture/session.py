@@ -1,0 +1,417 @@
+"""One capture from beginning to end: find, photograph, look again where that is worth it, seal, pack."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any, Protocol
+
+import msgspec
+
+from forensics import __version__
+from forensics.capture import _procfs as procfs
+from forensics.capture.discovery import Discovery, discover, known_kinds, stopped
+from forensics.capture.errors import BadRequest, NothingFound, OutputUnusable
+from forensics.capture.plan import PROFILES, SAMPLED, SETTLE_S, Look, Plan, Step, again, look, make_plan, request, standing
+from forensics.capture.recorder import Recorder
+from forensics.capture.runner import Runner, collector_command
+from forensics.model import Attempt, EngineInstance, Outcome, Role
+
+ORDER = ("stacks", "queues", "process", "cpu", "health", "memory", "clock", "gpu", "thermal", "patches", "kernel", "rpclogs")
+FREE_BYTES = 4 * 1024 * 1024
+ENGINE_EVIDENCE = ("stacks", "process", "rpclogs")
+"""Without these of an engine's own processes a capture is incomplete."""
+
+
+@dataclass(frozen=True)
+class CaptureOptions:
+    engine: str = "auto"
+    pids: tuple[int, ...] = ()
+    logs: tuple[Path, ...] = ()
+    """Further log files, named by the operator: of an engine that is gone there is nothing else."""
+    out: Path = Path()
+    incident: str = ""
+    profile: str = "standard"
+    deadline_s: float = 60.0
+    window_s: float = 15.0
+    """How long an engine that stands still is watched before that is believed."""
+    trigger: str = ""
+    reason: str = ""
+    patches: Path | None = None
+    keep_directory: bool = False
+    sysroot: str = ""
+    command: Callable[[str], list[str]] = field(default=collector_command, repr=False)
+    """Command line of a collector's child."""
+
+
+@dataclass(frozen=True)
+class CaptureResult:
+    path: Path
+    """The packed bundle; the directory where packing failed."""
+    attempts: tuple[Attempt, ...]
+    engines: tuple[EngineInstance, ...]
+    incomplete: list[str]
+    """"what: why" of every required piece of evidence that is missing, and of everything lost."""
+    interrupted: bool = False
+
+
+class ProgressSink(Protocol):
+    """Shows a capture to somebody. Every method must return at once."""
+
+    def found(self, discovery: Discovery) -> None: ...
+
+    def started(self, step: Step) -> None: ...
+
+    def attempt(self, attempt: Attempt) -> None: ...
+
+    def ended(self, step: Step, seconds: float) -> None: ...
+
+    def note(self, text: str) -> None: ...
+
+
+class Quiet:
+    """A progress sink that shows nothing."""
+
+    def found(self, discovery: Discovery) -> None:
+        pass
+
+    def started(self, step: Step) -> None:
+        pass
+
+    def attempt(self, attempt: Attempt) -> None:
+        pass
+
+    def ended(self, step: Step, seconds: float) -> None:
+        pass
+
+    def note(self, text: str) -> None:
+        pass
+
+
+def capture(options: CaptureOptions, progress: ProgressSink | None = None) -> CaptureResult:
+    """Photograph this node into a sealed, packed bundle.
+
+    Raises CaptureError (with its cure) when there is nothing to photograph or nowhere to put it. Once evidence has arrived,
+    nothing is raised for what goes wrong: it is an attempt in the bundle and a line of `incomplete`. SIGINT and SIGTERM end
+    the collecting; what there is gets sealed.
+    """
+    show = progress or Quiet()
+    started_ns = time.time_ns()
+    _check(options)
+    patches = _patches(options.patches)
+    with _Interrupts() as interrupts:
+        found = _discover(options)
+        show.found(found)
+        before = stopped(found.pids, options.sysroot)
+        plan = make_plan(
+            found, options.profile, options.deadline_s, options.window_s, patches=patches[1], logs=options.logs, cpus=os.cpu_count()
+        )
+        recorder = Recorder(found, show, boot_id=_boot_id(options.sysroot))
+        runner = Runner(recorder, options.command)
+        course = _Course(plan, found, runner, recorder, show, options, interrupts)
+        try:
+            course.begin()  # the volatile children are running while this process prepares to write
+            writer = _writer(options, found, started_ns, recorder.boot_id)
+        except BaseException:
+            runner.abort("the bundle could not be created")
+            raise
+        recorder.open(writer)
+        writer.add(
+            "discovery/processes.json",
+            "process-table",
+            msgspec.json.format(msgspec.json.encode(found.processes), indent=1),
+            collector="discovery",
+            at_ns=started_ns,
+            source="/proc",
+        )
+        recorder.note("discovery", "node", *_found_outcome(found), evidence=("discovery/processes.json",))
+        if patches[0]:
+            writer.add("patches/patches.toml", "patches-toml", patches[0], collector="patches", source=str(options.patches))
+        course.finish()
+        _after(runner, recorder, before, found, options.sysroot)
+        runner.close()
+        show.note("sealing and packing")
+        with contextlib.suppress(OSError):
+            os.nice(5)  # hashing and packing may wait for the engine, not the other way round
+        offset_s = time.localtime(started_ns // 10**9).tm_gmtoff
+        writer.seal(
+            ended_ns=time.time_ns(),
+            utc_offset_s=offset_s,
+            timezone=time.strftime("%Z", time.localtime(started_ns // 10**9)),
+            engines=[_summary(engine) for engine in found.engines],
+        )
+        path = writer.pack(ORDER, keep=options.keep_directory)
+        attempts = tuple(writer.attempts)
+        return CaptureResult(
+            path=path,
+            attempts=attempts,
+            engines=found.engines,
+            incomplete=[*incomplete(attempts, found, interrupts.name), *writer.losses],
+            interrupted=bool(interrupts.name),
+        )
+
+
+class _Course:
+    """Drives the runner through the plan."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        found: Discovery,
+        runner: Runner,
+        recorder: Recorder,
+        show: ProgressSink,
+        options: CaptureOptions,
+        interrupts: _Interrupts,
+    ) -> None:
+        self.plan, self.found, self.runner, self.recorder, self.show = plan, found, runner, recorder, show
+        self.options, self.interrupts = options, interrupts
+        self.began = time.monotonic()
+        self.waiting = list(plan.later)
+        self.rounds = list(plan.rounds)
+        self.judged = 0
+        """The last sample after which it was decided whether to look again."""
+        self.latest = 2
+
+    def begin(self) -> None:
+        for step in self.plan.urgent:
+            self._start(step)
+
+    def finish(self) -> None:
+        """Run until everything has ended, the deadline has passed, or somebody interrupts."""
+        while self.runner.busy or self.waiting or self.rounds:
+            if self.interrupts.name:
+                return self._stop(f"interrupted by {self.interrupts.name}", Outcome.SKIPPED)
+            if self.elapsed >= self.options.deadline_s:
+                return self._stop(f"the capture's deadline of {self.options.deadline_s:g} s was spent", Outcome.TIMEOUT)
+            if self.waiting and self._settled() and self._slow_running() < self.plan.slots:
+                self._start(self.waiting.pop(0))
+            if self.rounds and not self.runner.running(*SAMPLED):
+                self._look_again()
+            self.runner.turn(0.05)
+        return None
+
+    @property
+    def elapsed(self) -> float:
+        return time.monotonic() - self.began
+
+    def _start(self, step: Step) -> None:
+        self.show.started(step)
+        self.runner.start(step, request(step, self.found, self.options.sysroot))
+
+    def _settled(self) -> bool:
+        """Whether the volatile collectors have their first sample: until then the processors are theirs."""
+        if self.elapsed >= SETTLE_S or not self.runner.running(*SAMPLED):
+            return True
+        return self.recorder.stacks_seen(1) >= len(self.found.pids)
+
+    def _slow_running(self) -> int:
+        return sum(1 for child in self.runner.active if child.step.collector not in self.plan_urgent)
+
+    @property
+    def plan_urgent(self) -> set[str]:
+        return {step.collector for step in self.plan.urgent}
+
+    def _look_again(self) -> None:
+        """Decide once after each look; take the next one when its moment has come."""
+        if self.judged < self.latest:
+            self.judged = self.latest
+            still = standing(self.found.engines, self._looks())
+            if not still:
+                self.rounds = []
+                return
+            for engine, why in still.items():
+                self.show.note(f"{engine} stands still ({why}): looking again at {self.rounds[0][1]:g} s")
+        sample, at_s = self.rounds[0]
+        if self.elapsed >= at_s:
+            self.rounds.pop(0)
+            self.latest = sample
+            for step in again(self.plan, sample):
+                self._start(step)
+
+    def _looks(self) -> list[Look]:
+        return [look(self.found.engines, *self.recorder.queues.get(sample, ([], []))) for sample in range(1, self.latest + 1)]
+
+    def _stop(self, why: str, outcome: Outcome) -> None:
+        self.runner.abort(why, outcome)
+        for step in self.waiting:
+            self.recorder.note(step.collector, "node", Outcome.SKIPPED, why, "")
+        if self.rounds and outcome is Outcome.TIMEOUT:
+            self.recorder.note("capture", "further looks", Outcome.SKIPPED, why, "raise --deadline")
+
+
+class _Interrupts:
+    """Turns SIGINT and SIGTERM into a wish to stop. The second one is obeyed at once."""
+
+    def __init__(self) -> None:
+        self.name = ""
+        self._previous: dict[int, Any] = {}
+
+    def __enter__(self) -> _Interrupts:
+        with contextlib.suppress(ValueError):  # not in the main thread: somebody else handles signals
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._previous[number] = signal.signal(number, self._note)
+        return self
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self.name:
+            raise KeyboardInterrupt
+        self.name = signal.Signals(number).name
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+
+
+def _check(options: CaptureOptions) -> None:
+    """Everything that can be refused before anything is touched."""
+    if options.engine not in known_kinds():
+        raise BadRequest(f"there is no engine kind {options.engine!r}", f"choose one of {', '.join(known_kinds())}")
+    if options.profile not in PROFILES:
+        raise BadRequest(f"there is no profile {options.profile!r}", f"choose one of {', '.join(PROFILES)}")
+    if options.deadline_s < 1 or options.window_s < 0:
+        raise BadRequest("the deadline must be at least 1 s and the window not negative", "leave --deadline and --window at their defaults")
+    for path in options.logs:
+        try:
+            with path.open("rb"):
+                pass
+        except OSError as error:
+            raise BadRequest(f"log file {path}: {error.strerror}", "name files that exist and that you may read") from error
+    try:
+        options.out.mkdir(parents=True, exist_ok=True)
+        probe = options.out / f".forensics-{os.getpid()}"
+        probe.touch(exist_ok=False)
+        probe.unlink()
+        disk = os.statvfs(options.out)
+    except OSError as error:
+        cure = "choose a directory that you may write to, on a disk with room, with --out"
+        raise OutputUnusable(f"cannot write to {options.out}: {error.strerror or error}", cure) from error
+    if disk.f_bavail * disk.f_frsize < FREE_BYTES:
+        raise OutputUnusable(
+            f"only {disk.f_bavail * disk.f_frsize >> 10} KiB are free under {options.out}", "choose another disk with --out"
+        )
+
+
+def _discover(options: CaptureOptions) -> Discovery:
+    try:
+        found = discover(options.sysroot, options.engine, options.pids)
+    except OSError as error:
+        raise NothingFound(f"cannot read /proc: {error.strerror or error}", "capture runs on Linux, with /proc mounted") from error
+    alive = set(found.pids)
+    missing = [pid for pid in options.pids if pid not in alive]
+    if missing and not options.logs and not found.engines:
+        raise NothingFound(f"no process {', '.join(map(str, missing))} on {found.node}", "see which engines run with `forensics doctor`")
+    if not found.engines and not options.logs:
+        looked = "".join(f"\n  looked for {text}" for text in found.looked_for)
+        denied = "".join(f"\n  could not read {text}" for text in found.denied[:5])
+        cure = (
+            "name a process with --pid, or its log files with --log when it is gone already; "
+            "in a container, run in the engine's pid namespace (docker: --pid host or --pid container:NAME)"
+        )
+        raise NothingFound(f"no engine found on {found.node}{looked}{denied}", cure)
+    return found
+
+
+def _found_outcome(found: Discovery) -> tuple[Outcome, str, str]:
+    if found.denied:
+        return Outcome.PARTIAL, "; ".join(found.denied[:8]), "run as root, or as the user of the engine"
+    if not found.engines:
+        return Outcome.EMPTY, "no engine process is left; only the log files that were named", ""
+    return Outcome.OK, "", ""
+
+
+def _patches(path: Path | None) -> tuple[str, list[dict[str, Any]]]:
+    """(text, tables) of patches.toml."""
+    if path is None:
+        return "", []
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    try:
+        text = path.read_text("utf-8")
+        return text, [table for table in tomllib.loads(text).get("patch", []) if isinstance(table, dict)]
+    except OSError as error:
+        raise BadRequest(f"{path}: {error.strerror}", "name an existing patches.toml with --patches") from error
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise BadRequest(f"{path} is no TOML: {error}", "one [[patch]] table for each patch; see README") from error
+
+
+def _boot_id(sysroot: str) -> str:
+    try:
+        return procfs.read(f"{sysroot}/proc/sys/kernel/random/boot_id", 64).decode("ascii", "replace").strip()
+    except OSError:
+        return ""
+
+
+def _writer(options: CaptureOptions, found: Discovery, started_ns: int, boot_id: str) -> Any:
+    from forensics.bundle import BundleError, BundleWriter
+
+    moment = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(started_ns // 10**9))
+    name = "-".join(filter(None, (found.node, moment, options.incident)))
+    head = {
+        "tool": f"inference-forensics {__version__}",
+        "node": found.node,
+        "boot_id": boot_id,
+        "incident": options.incident,
+        "trigger": options.trigger,
+        "reason": options.reason,
+        "profile": options.profile,
+        "started_ns": started_ns,
+    }
+    try:
+        return BundleWriter(options.out, name, head=head)
+    except BundleError as error:
+        raise OutputUnusable(error.message, error.cure) from error
+
+
+def _after(runner: Runner, recorder: Recorder, before: set[int], found: Discovery, sysroot: str) -> None:
+    """Nobody may be left stopped who ran before. If our own reader had to be killed, it may have done that: undo it."""
+    if sysroot or not found.pids:
+        return
+    left = stopped(found.pids) - before
+    if left and any(step.collector == "stacks" for step in runner.forced):
+        for pid in left:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGCONT)
+        text = f"pids {sorted(left)} were stopped when the stack reader was killed: continued"
+        recorder.note("capture", "targets left running", Outcome.OK, text, "")
+    elif left:
+        text = f"pids {sorted(left)} are stopped now and were not before; nothing of ours holds them"
+        recorder.note("capture", "targets left running", Outcome.PARTIAL, text, "")
+    else:
+        recorder.note("capture", "targets left running", Outcome.OK, "", "")
+
+
+def incomplete(attempts: Sequence[Attempt], found: Discovery, interrupted: str) -> list[str]:
+    """What required evidence is missing, "what: why", each once. Not for a target that was gone: that is an observation."""
+    missing = [f"capture: interrupted by {interrupted}"] if interrupted else []
+    inner = {process.pid for engine in found.engines for process in engine.processes if process.role is not Role.HELPER}
+    for attempt in attempts:
+        if not attempt.outcome.blind or attempt.collector not in ENGINE_EVIDENCE:
+            continue
+        pid = attempt.origin.pid if attempt.origin else None
+        if pid is not None and pid not in inner:
+            continue
+        missing.append(f"{attempt.collector} {attempt.target}: {attempt.outcome.value}, {attempt.reason}")
+    return list(dict.fromkeys(missing))
+
+
+def _summary(engine: EngineInstance) -> dict[str, Any]:
+    """An engine for people who read the manifest."""
+    processes = [{"pid": process.pid, "label": process.label, "state": process.info.state} for process in engine.processes]
+    return {
+        "id": engine.id,
+        "kind": engine.kind,
+        "version": engine.version,
+        "world_size": engine.world_size,
+        "ports": engine.ports,
+        "processes": processes,
+    }
