@@ -100,6 +100,7 @@ class Server:
         self.log, self.trigger = folder / "server.log", folder / "trigger"
         self.loads: list[Load] = []
         self.born: dict[int, str] = {}
+        self.segments: set[Path] = set()
         environment = {
             **os.environ,
             "REAL_VLLM_HOME": str(home),
@@ -113,6 +114,7 @@ class Server:
     def wait_ready(self) -> Server:
         assert self.starter.wait(START_S) == 0, f"no server: {self.log}"
         self.processes()
+        self.segments = self._segments()  # while those who map them live
         return self
 
     @property
@@ -225,14 +227,14 @@ class Server:
         if not (self.folder / "pid").exists():
             return
         self.processes()
-        segments = self._segments()
+        self.segments |= self._segments()
         for number, patience in ((signal.SIGCONT, 0.0), (signal.SIGTERM, 12.0), (signal.SIGKILL, 20.0)):
             for pid in self._ours():
                 with contextlib.suppress(OSError):
                     os.kill(pid, number)
             with contextlib.suppress(AssertionError):
                 eventually(lambda: not self._ours(), "the end of every process", patience)
-        for path in segments:
+        for path in self.segments:
             path.unlink(missing_ok=True)
         assert not self._ours(), [process_title(pid) for pid in self._ours()]
 
