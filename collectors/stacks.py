@@ -159,13 +159,18 @@ class Dump:
                 now = Look(self.target.pid)
             except OSError:
                 return
-            if self.before is None or self.before.stopped or not now.stopped or now.start_ticks != self.before.start_ticks:
+            if self.before is None or self.before.stopped or now.start_ticks != self.before.start_ticks:
+                return
+            if not now.stopped and (child.ending == "exited" or pause_s >= 0.01):  # a stop that was underway has taken effect by then
                 return
         if now.tracer:
             self.notes.append(f"left in state t, held by pid {now.tracer}" + (" (our py-spy)" if now.tracer == child.pid else ""))
         elif self.blocking and child.ending != "exited":
-            os.kill(self.target.pid, signal.SIGCONT)
-            self.notes.append("our py-spy, killed, had left it stopped: continued")
+            try:
+                os.kill(self.target.pid, signal.SIGCONT)
+                self.notes.append("our py-spy, killed, had left it stopped: continued")
+            except OSError as error:
+                self.notes.append(f"our py-spy, killed, has left it stopped, and it cannot be continued: {error.strerror}")
         else:
             self.notes.append("somebody stopped it while it was read")
 

@@ -221,7 +221,7 @@ def test_target_that_our_reader_left_stopped_is_continued(collect: Collect, star
 
 def test_target_that_somebody_else_stopped_is_left_alone(collect: Collect, start: Start, tmp_path: Path) -> None:
     target = start(WAITING)
-    program = fake(tmp_path, 'kill -STOP $pid; echo "[{}]"')
+    program = fake(tmp_path, 'kill -STOP $pid; while ! grep -q "^State:.T" /proc/$pid/status; do :; done; echo "[{}]"')
     found = collect("stacks", request(target.pid, options={"py_spy": program}))
     attempt = found.one(target.pid)
     assert (attempt["outcome"], attempt["reason"]) == ("OK", "somebody stopped it while it was read")
