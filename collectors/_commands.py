@@ -60,8 +60,8 @@ def read_log(argv: Sequence[str], patience_s: float, limit: int, cure: str) -> C
     text, cut = b"" if empty else ran.out, ran.cut
     if len(text) > limit:
         text, cut = text[text.find(b"\n", len(text) - limit) + 1 :], True
-    if empty and any(word in ran.err.lower() for word in REFUSED):
-        return CommandLog("DENIED", complaint, cure, text, cut)
+    if any(word in ran.err.lower() for word in REFUSED):
+        return CommandLog("DENIED" if empty else "PARTIAL", complaint, cure, text, cut)
     if ran.status is None:
         return CommandLog("TIMEOUT", f"{said} did not end within {patience_s:g} s", "", text, cut)
     if not empty:

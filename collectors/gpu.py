@@ -57,7 +57,7 @@ def event_reasons(nvml: Any, gpu: Any) -> int:
     """Bits as in nvml.h, nvmlClocksEventReason*; called throttle reasons before driver 535."""
     try:
         return int(nvml.nvmlDeviceGetCurrentClocksEventReasons(gpu))
-    except (AttributeError, nvml.NVMLError):  # old pynvml, old library; any other trouble comes again with the old name
+    except (AttributeError, nvml.NVMLError_FunctionNotFound):  # old binding, old library
         return int(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpu))
 
 

@@ -83,8 +83,7 @@ def listing(path: str) -> str:
                 continue
             count, total, allocated = count + 1, total + s.st_size, allocated + s.st_blocks * 512
             when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(s.st_mtime))
-            # a name is hostile text: no line break of its own, no stray byte
-            name = entry.name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace").encode("unicode_escape").decode()
+            name = repr(entry.name)[1:-1]  # hostile text: no line break of its own, no escape sequence, no stray byte
             line = f"{stat.filemode(s.st_mode)} {s.st_uid} {s.st_gid} {s.st_size} {s.st_blocks * 512} {when} {name}"
             entries.append((s.st_size, line))
     shown = heapq.nlargest(LISTED, entries)
