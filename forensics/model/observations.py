@@ -174,8 +174,8 @@ class LogSpan(Observation, frozen=True, kw_only=True, omit_defaults=True):
     first_ns: int | None = None
     last_ns: int | None = None
     lines: int = 0
-    processes: dict[str, int] = {}
-    """prefix name to pid."""
+    pids: tuple[int, ...] = ()
+    """Whose names stand in its prefixes."""
 
 
 class ConfigValue(Observation, frozen=True, kw_only=True, omit_defaults=True):
@@ -201,17 +201,20 @@ class KernelSpan(Observation, frozen=True, kw_only=True, omit_defaults=True):
     lines: int
 
 
-class PatchMarker(Observation, frozen=True, kw_only=True, omit_defaults=True):
-    """What one witness says of one patch in one process (or file)."""
+class PatchReading(Observation, frozen=True, kw_only=True, omit_defaults=True):
+    """What the file that a patch touches holds, as one process sees it. Whether the patch is live is for a rule to say."""
 
     patch: str
-    witness: str
-    """contains | sha256 | function | log_marker"""
-    status: str
-    """live | absent | stale | unreadable"""
-    detail: str = ""
-    expected: bool = True
-    """False when patches.toml does not expect it on this node."""
+    path: str = ""
+    exists: bool | None = None
+    changed_ns: int | None = None
+    """The later of mtime and ctime: a file may be moved into place with an old mtime."""
+    image_started_ns: int | None = None
+    """When the program image that the process runs was started (a forked worker runs its parent's image)."""
+    sha256: str = ""
+    contains: bool | None = None
+    function_sha256: str = ""
+    error: str = ""
 
 
 class GpuSample(Observation, frozen=True, kw_only=True, omit_defaults=True):

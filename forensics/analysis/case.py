@@ -1,0 +1,88 @@
+"""Everything that the inputs say, indexed: the one thing that rules look at."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import msgspec
+
+from forensics.model import (
+    Alignment,
+    Attempt,
+    EngineInstance,
+    Observation,
+    ProcessInfo,
+    TimeRange,
+)
+
+COMM_CHARS = 15
+"""The kernel keeps this much of a process name (TASK_COMM_LEN - 1); `top` shows no more."""
+
+O = TypeVar("O", bound=Observation)  # noqa: E741 the one type variable of this module
+
+
+@dataclass
+class Case:
+    """All observations of all inputs."""
+
+    inputs: list[str] = field(default_factory=list)
+    unread: list[str] = field(default_factory=list)
+    attempts: list[tuple[str, Attempt]] = field(default_factory=list)
+    """(node, attempt): only bundles have them."""
+    captured: dict[str, TimeRange] = field(default_factory=dict)
+    """When each bundled node was photographed."""
+    processes: dict[tuple[str, int], ProcessInfo] = field(default_factory=dict)
+    engines: list[EngineInstance] = field(default_factory=list)
+    patches: list[dict[str, Any]] = field(default_factory=list)
+    clocks: list[Alignment] = field(default_factory=list)
+    nodes: list[str] = field(default_factory=list)
+    meta: dict[str, str] = field(default_factory=dict)
+    _by_type: dict[type[Observation], list[Observation]] = field(default_factory=lambda: defaultdict(list))
+
+    def add(self, observations: Iterable[Observation]) -> None:
+        for observation in observations:
+            self._by_type[type(observation)].append(observation)
+            if observation.node not in self.nodes:
+                self.nodes.append(observation.node)
+
+    def of(self, kind: type[O]) -> list[O]:
+        """All observations of one type, in the order in which they were read."""
+        return self._by_type.get(kind, [])  # type: ignore[return-value]
+
+    def replace_all(self, kind: type[O], new: list[O]) -> None:
+        self._by_type[kind] = list(new)
+
+    def add_process(self, info: ProcessInfo) -> None:
+        """Join what several sources say of one process: the first non-empty word stands, a longer title wins."""
+        key = (info.node, info.pid)
+        known = self.processes.get(key)
+        if known is None:
+            self.processes[key] = info
+            return
+        changes = {}
+        for name in info.__struct_fields__:
+            old, new = getattr(known, name), getattr(info, name)
+            if new and not old:
+                changes[name] = new
+        if _title_rank(info.title) > _title_rank(known.title):
+            changes["title"], changes["argv"] = info.title, info.argv
+        if changes:
+            self.processes[key] = msgspec.structs.replace(known, **changes)
+
+    @property
+    def bundled(self) -> set[str]:
+        return set(self.captured)
+
+
+def _title_rank(title: str) -> tuple[int, int]:
+    """How much a title says: a command line says most of an API server, a set title most of a worker, a log prefix least."""
+    if not title:
+        return (0, 0)
+    if " " in title.strip():
+        return (3, 0)
+    if len(title) == COMM_CHARS:  # probably cut by the kernel: "VLLM::EngineCor"
+        return (1, 0)
+    return (2 if "::" in title else 1, len(title))

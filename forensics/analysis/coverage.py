@@ -1,0 +1,125 @@
+"""What was expected to be seen and what was: every node x rank x source has a word."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from forensics.analysis.rules import SOURCES
+from forensics.analysis.view import COLLECTOR_OF, View
+from forensics.model import Coverage, CoverageCell, LogHit, LogSpan, Outcome, ProcessState, Role, ThreadStack
+
+PER_RANK = ("stacks", "process", "cpu", "log")
+"""Sources that look at each rank by itself; the others look at a node."""
+
+
+def of_engine(view: View) -> Coverage:
+    """Coverage of one engine: expected ranks and nodes from its own configuration against what was read."""
+    engine = view.engine
+    known = {w.rank.rank for w in view.workers if w.rank and w.rank.rank is not None}
+    expected = set(range(engine.world_size)) | known if engine.world_size else known
+    looked_at: set[int] = set()
+    cells = []
+    for worker in view.workers:
+        rank = worker.rank.rank if worker.rank else None
+        for source in PER_RANK:
+            word, reason = _cell(view, source, worker.info.node, worker.pid)
+            node = worker.info.node
+            cells.append(CoverageCell(node=node, source=source, outcome=word, rank=rank, pid=worker.pid, reason=reason))
+            if rank is not None and word in (Outcome.OK, Outcome.PARTIAL):
+                looked_at.add(rank)
+    for rank in sorted(expected - known):
+        cells += [CoverageCell(node="?", source=s, outcome=Outcome.SKIPPED, rank=rank, reason="this rank was not found") for s in PER_RANK]
+    for node in view.nodes:
+        for source in SOURCES:
+            if source not in PER_RANK or not any(w.info.node == node for w in view.workers):
+                found = _cell(view, source, node, None)
+                cells.append(CoverageCell(node=node, source=source, outcome=found[0], reason=found[1]))
+    seen_nodes = {o.node for kind in (ThreadStack, ProcessState, LogSpan) for o in view.on_nodes(kind)}
+    return Coverage(
+        expected_ranks=tuple(sorted(expected)),
+        seen_ranks=tuple(sorted(looked_at)),
+        expected_nodes=view.nodes,
+        seen_nodes=tuple(sorted(seen_nodes & set(view.nodes))),
+        unseen_node_count=max(0, _node_count(view) - len(view.nodes)),
+        cells=tuple(cells),
+    )
+
+
+def _cell(view: View, source: str, node: str, pid: int | None) -> tuple[Outcome, str]:
+    collector = COLLECTOR_OF.get(source, source)
+    tried = [
+        a
+        for n, a in view.case.attempts
+        if n == node and a.collector == collector and (pid is None or a.origin is None or a.origin.pid in (None, pid))
+    ]
+    if source in ("metrics", "sockets"):
+        tried = [a for a in tried if a.target.startswith("http") == (source == "metrics")]
+    if not tried:
+        if _bare(view, source, node, pid):
+            return Outcome.OK, ""
+        return Outcome.SKIPPED, "never collected"
+    # of several tries at one thing (samples, fallbacks) the best one says what was seen
+    best = min(tried, key=lambda a: list(Outcome).index(a.outcome))
+    return best.outcome, best.reason
+
+
+def _bare(view: View, source: str, node: str, pid: int | None) -> bool:
+    if source == "log":
+        if pid is None:
+            return any(s.node == node for s in view.on_nodes(LogSpan))
+        return any(h.pid == pid and h.node == node for h in view.of(LogHit)) or any(
+            pid in s.pids for s in view.on_nodes(LogSpan) if s.node == node
+        )
+    if source == "stacks" and pid is not None:
+        return pid in view.threads
+    if source == "process" and pid is not None:
+        return pid in view.states
+    if source == "cpu" and pid is not None:
+        return any(p == pid for p, _ in view.cpu)
+    return view.outcome(source) in (Outcome.OK, Outcome.PARTIAL)
+
+
+def _node_count(view: View) -> int:
+    """How many nodes the engine's own start-up line or command line says there are."""
+    counts = [1]
+    for hit in view.hits_of("vllm-startup-args"):
+        if m := re.search(r"'nnodes': (\d+)", hit.fields.get("args", "")):
+            counts.append(int(m[1]))
+    for process in view.engine.processes:
+        if process.role in (Role.API, Role.LAUNCHER) and (m := re.search(r"--nnodes[= ](\d+)", process.info.title)):
+            counts.append(int(m[1]))
+    return max(counts)
+
+
+def gap(seen: Coverage) -> str:
+    """What was not seen, in words; "" when nothing is missing."""
+    parts = []
+    if unseen := sorted(set(seen.expected_ranks) - set(seen.seen_ranks)):
+        parts.append(f"rank {', '.join(map(str, unseen))} of {len(seen.expected_ranks)} was not seen")
+    if missing := sorted(set(seen.expected_nodes) - set(seen.seen_nodes)):
+        parts.append(f"nothing was read of node {', '.join(missing)}")
+    if seen.unseen_node_count:
+        parts.append(f"{seen.unseen_node_count} node(s) of this engine were not captured")
+    return "; ".join(parts)
+
+
+def join(parts: Sequence[Coverage]) -> Coverage:
+    """Coverage of a whole report. Ranks of several engines share numbers, so they only join when there is one engine."""
+    if len(parts) == 1:
+        return parts[0]
+    nodes = tuple(dict.fromkeys(n for p in parts for n in p.expected_nodes))
+    seen = tuple(dict.fromkeys(n for p in parts for n in p.seen_nodes))
+    offset, expected, looked = 0, [], []
+    for part in parts:
+        expected += [offset + i for i, _ in enumerate(part.expected_ranks)]
+        looked += [offset + i for i, r in enumerate(part.expected_ranks) if r in part.seen_ranks]
+        offset += len(part.expected_ranks)
+    return Coverage(
+        expected_ranks=tuple(expected),
+        seen_ranks=tuple(looked),
+        expected_nodes=nodes,
+        seen_nodes=seen,
+        unseen_node_count=sum(p.unseen_node_count for p in parts),
+        cells=tuple(c for p in parts for c in p.cells),
+    )

@@ -1,0 +1,243 @@
+"""Run the rules, choose the root, say the verdict: observations in, one Report out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from forensics.analysis import coverage, stacks, timeline, waits
+from forensics.analysis.case import Case
+from forensics.analysis.rules import CannotTell, Rule, rules
+from forensics.analysis.times import iso
+from forensics.analysis.view import View
+from forensics.model import (
+    Coverage,
+    EngineReport,
+    Finding,
+    FindingRole,
+    Grade,
+    Outcome,
+    Report,
+    Root,
+    RuleResult,
+    RuleStatus,
+    Severity,
+    TimelineEvent,
+    Verdict,
+)
+
+SPECIFIC = (
+    "process-stopped",
+    "worker-process-died",
+    "worker-start-failed",
+    "bounded-queue-overflow",
+    "lock-deadlock",
+    "worker-exception-swallowed",
+    "worker-exception-fatal",
+    "process-uninterruptible",
+    "rank-not-responding",
+    "rank-divergence-collective",
+    "one-rank-not-in-collective",
+)
+"""Of several claims about the same rank at the same time, the earlier in this list says more about why."""
+
+_WORST = ("dead", "stalled", "degraded", "unknown", "starting", "stopped", "healthy")
+
+
+def judge(case: Case) -> Report:
+    """Judge every engine of a case and put the worst one's verdict and root on top."""
+    findings: list[Finding] = []
+    results: list[RuleResult] = []
+    reports: list[EngineReport] = []
+    groups, edges, events = [], [], []
+    for engine in case.engines:
+        view = View(case, engine)
+        mine, said = run_rules(view)
+        seen = coverage.of_engine(view)
+        mine = [_with_coverage(f, seen) for f in mine]
+        root = choose_root(mine)
+        verdict = verdict_of(view, mine, root, seen)
+        findings += mine
+        results += said
+        reports.append(
+            EngineReport(
+                id=engine.id,
+                kind=engine.kind,
+                version=engine.version,
+                nodes=engine.nodes,
+                verdict=verdict,
+                root=root,
+                coverage=seen,
+                processes=engine.processes,
+            )
+        )
+        named = [
+            (t, p.label or p.role.value, p.rank.rank if p.rank else None) for p in engine.processes for t in view.threads.get(p.pid, [])
+        ]
+        groups += stacks.merge(named, engine.id)
+        edges += waits.of_engine(view)
+        events += timeline.of_engine(view, mine)
+    events.sort(key=lambda e: (e.at.earliest_ns, e.at.latest_ns))
+    findings.sort(key=_order)
+    worst = min(reports, key=lambda r: (_WORST.index(r.verdict.state), r.root.finding is None), default=None)
+    verdict = worst.verdict if worst else Verdict(state="unknown", sentence="No engine was recognised in the inputs.")
+    root = worst.root if worst else Root()
+    first = _first_event(findings, root, worst.id if worst else "")
+    return Report(
+        verdict=verdict,
+        root=root,
+        engines=tuple(reports),
+        findings=tuple(findings),
+        first_event=first,
+        coverage=coverage.join([r.coverage for r in reports]) if reports else Coverage(),
+        clocks=tuple(case.clocks),
+        timeline=tuple(events),
+        stacks=tuple(groups),
+        waits=tuple(edges),
+        rules=tuple(results),
+        inputs=tuple(case.inputs),
+        unread=tuple(case.unread),
+        meta=case.meta,
+    )
+
+
+def run_rules(view: View, which: Sequence[Rule] | None = None) -> tuple[list[Finding], list[RuleResult]]:
+    """Run rules over one engine. A rule that breaks becomes ERRORED and the others go on."""
+    findings: list[Finding] = []
+    results = []
+    for rule in rules() if which is None else which:
+        made, result = run_rule(rule, view)
+        findings += made
+        results.append(result)
+    return findings, results
+
+
+def run_rule(rule: Rule, view: View) -> tuple[list[Finding], RuleResult]:
+    def result(status: RuleStatus, reason: str = "", missing: Sequence[str] = ()) -> RuleResult:
+        return RuleResult(rule=rule.name, status=status, engine=view.engine.id, reason=reason, missing=tuple(missing))
+
+    if reason := rule.applies(view):
+        return [], result(RuleStatus.NOT_APPLICABLE, reason)
+    outcomes = {s: view.outcome(s) for s in (*rule.requires, *rule.any_of)}
+    readable = {s for s, o in outcomes.items() if o in (Outcome.OK, Outcome.PARTIAL, Outcome.EMPTY)}
+    lacking = [s for s in rule.requires if s not in readable]
+    if rule.any_of and not readable & set(rule.any_of):
+        lacking += list(rule.any_of)
+    if lacking:
+        # no such source on this node: the question does not arise; anything else: nobody looked
+        absent = all(outcomes[s] is Outcome.ABSENT for s in lacking)
+        said = ", ".join(f"{s} {o.value if (o := outcomes[s]) else 'never collected'}" for s in dict.fromkeys(lacking))
+        return [], result(RuleStatus.NOT_APPLICABLE if absent else RuleStatus.INCONCLUSIVE, said, [] if absent else lacking)
+    try:
+        made = list(rule.evaluate(view))
+    except CannotTell as why:
+        return [], result(RuleStatus.INCONCLUSIVE, str(why), why.missing)
+    except Exception as error:
+        return [], result(RuleStatus.ERRORED, f"{type(error).__name__}: {error}")
+    if made:
+        return made, result(RuleStatus.FIRED, ", ".join(dict.fromkeys(f.id for f in made)))
+    partial = [s for s in rule.requires if not (o := outcomes[s]) or not o.seen]
+    if rule.any_of and not any((o := outcomes[s]) and o.seen for s in rule.any_of):
+        partial += list(rule.any_of)
+    if partial:
+        return [], result(RuleStatus.INCONCLUSIVE, "not all of it was seen: " + ", ".join(partial), partial)
+    return [], result(RuleStatus.CLEAR)
+
+
+def _with_coverage(finding: Finding, seen: Coverage) -> Finding:
+    """An all-clear covers only what was seen: with a rank or node unseen it is lowered."""
+    if finding.id in ("idle-healthy", "host-stable") and finding.grade is Grade.ESTABLISHED and not seen.complete:
+        import msgspec
+
+        gap = coverage.gap(seen)
+        return msgspec.structs.replace(finding, grade=Grade.SUPPORTED, does_not_show=gap)
+    return finding
+
+
+def choose_root(findings: Sequence[Finding]) -> Root:
+    """The finding that broke first, or nothing: symptoms and cascades never win, and a tie between ranks is not guessed."""
+    able = [f for f in findings if f.role is FindingRole.ROOT and f.grade.strength >= Grade.SUPPORTED.strength]
+    if not able:
+        return Root()
+    first = [f for f in able if not any(_earlier(g, f) for g in able)]
+    strongest = max(f.grade.strength for f in first)
+    first = [f for f in first if f.grade.strength == strongest]
+    places = {(f.ranks, f.pids[:1] if not f.ranks else (), f.nodes) for f in first}
+    if len(places) > 1:
+        names = tuple(f"{f.id} (rank {', '.join(map(str, f.ranks)) or '?'})" for f in first)
+        return Root(candidates=names)
+    best = min(first, key=lambda f: SPECIFIC.index(f.id) if f.id in SPECIFIC else len(SPECIFIC))
+    alone = len(best.ranks) == 1
+    return Root(
+        finding=best.id,
+        grade=best.grade,
+        node=best.nodes[0] if len(best.nodes) == 1 else None,
+        rank=best.ranks[0] if alone else None,
+        pid=best.pids[0] if len(best.pids) == 1 else None,
+        since_ns=best.since.earliest_ns if best.since else None,
+        candidates=tuple(dict.fromkeys(f.id for f in first if f.id != best.id)),
+    )
+
+
+def _earlier(a: Finding, b: Finding) -> bool:
+    return bool(a is not b and a.since and b.since and a.since.before(b.since))
+
+
+def verdict_of(view: View, findings: Sequence[Finding], root: Root, seen: Coverage) -> Verdict:
+    """The state at the end of the evidence, in one sentence that also says who broke first."""
+    by_id = {f.id: f for f in findings}
+    ongoing = {f.id for f in findings if f.until is None and f.grade.strength >= 2}
+    died, stalled, stopped = by_id.get("engine-died"), by_id.get("engine-stalled"), by_id.get("orderly-shutdown")
+    who = f" {_titled(by_id, root)}" if root.finding else " Which rank broke first cannot be told." if died or stalled else ""
+    if root.candidates and not root.finding:
+        who = f" Several claims tie: {'; '.join(root.candidates)}."
+    if died and died.until is None:
+        state, sentence = "dead", died.title + "."
+    elif stalled and stalled.until is None and stalled.grade.strength >= 2:
+        state, sentence = "stalled", stalled.title + "."
+    elif "startup-in-progress" in ongoing:
+        state, sentence = "starting", by_id["startup-in-progress"].title + "."
+    elif stopped and stopped.until is None:
+        state, sentence = "stopped", stopped.title + "."
+    elif root.finding and root.finding in ongoing and not (died and died.until):
+        state, sentence = "degraded", "The engine is not stalled now, but it is not sound."
+    elif "slow-progress" in by_id:
+        state, sentence = "degraded", by_id["slow-progress"].title + "."
+    elif died or (stalled and stalled.until):
+        again = died.until if died else None
+        state = "healthy" if again else "unknown"
+        sentence = (died or stalled).title + "."  # type: ignore[union-attr]
+        if again:
+            sentence = f"Up again since {iso(again.earliest_ns)}. Before that: {sentence}"
+    elif good := next((by_id[i] for i in ("healthy-serving", "long-prefill", "idle-healthy") if i in by_id), None):
+        state, sentence = "healthy", good.title + "."
+    else:
+        state, sentence = "unknown", "The evidence does not tell whether the engine advances."
+    hole = f" {coverage.gap(seen)}." if not seen.complete else ""
+    return Verdict(state=state, sentence=sentence + who + hole)
+
+
+def _titled(by_id: dict[str, Finding], root: Root) -> str:
+    finding = by_id.get(root.finding or "")
+    return f"First to break: {finding.title}." if finding else ""
+
+
+def _first_event(findings: Sequence[Finding], root: Root, engine: str) -> TimelineEvent | None:
+    """The earliest moment of the incident: the root's, or where there is none that of the earliest grave finding."""
+    mine = [f for f in findings if f.since and f.engine == engine and f.grade.strength >= 2]
+    chosen = [f for f in mine if f.id == root.finding and (root.rank is None or root.rank in f.ranks)]
+    if not chosen:
+        chosen = [f for f in mine if f.severity is Severity.CRITICAL or f.id.startswith("symptom-")]
+    if not chosen:
+        return None
+    first = min(chosen, key=lambda f: f.since.earliest_ns if f.since else 0)
+    assert first.since
+    return TimelineEvent(
+        at=first.since, node=first.nodes[0] if first.nodes else "", what=first.title, ref=first.because[0], engine=engine, finding=first.id
+    )
+
+
+_ROLE_ORDER = (FindingRole.ROOT, FindingRole.CASCADE, FindingRole.AMPLIFIER, FindingRole.CONTEXT, FindingRole.TEARDOWN)
+
+
+def _order(f: Finding) -> tuple[str, int, int, str]:
+    return f.engine, _ROLE_ORDER.index(f.role), -f.grade.strength, f.id

@@ -1,0 +1,69 @@
+"""What every parser is given and where it puts what it found."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from forensics.analysis.times import Calendar
+from forensics.model import EvidenceRef, Observation, ProcessInfo, TimeRange
+
+Buffer = bytes | mmap.mmap
+
+QUOTE_CHARS = 300
+"""A quote is a reminder, not a copy."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Input:
+    """One file of evidence, ready to be read."""
+
+    name: str
+    """How the report names it."""
+    node: str
+    data: Buffer
+    kind: str = ""
+    """Evidence.kind from a bundle; "" for a bare file."""
+    pid: int | None = None
+    sample: int = 0
+    at: TimeRange | None = None
+    calendar: Calendar
+    markers: tuple[tuple[str, str], ...] = ()
+    """(patch name, log_marker) of the operator's patches: looked for in logs."""
+
+    def text(self, limit: int = 64 * 1024 * 1024) -> str:
+        return bytes(self.data[:limit]).decode("utf-8", "replace")
+
+    def ref(self, locator: str, quote: str = "") -> EvidenceRef:
+        return EvidenceRef(source=self.name, locator=locator, quote=" ".join(quote.split())[:QUOTE_CHARS])
+
+
+@dataclass
+class Sink:
+    """Collects what the parsers found."""
+
+    observations: list[Observation] = field(default_factory=list)
+    processes: list[ProcessInfo] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    """What could not be read, in words for the report."""
+
+    def add(self, observation: Observation) -> None:
+        self.observations.append(observation)
+
+    def process(self, info: ProcessInfo) -> None:
+        self.processes.append(info)
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+@dataclass(frozen=True)
+class Parser:
+    """One format. `recognise` looks at the content first and the name second."""
+
+    name: str
+    kinds: tuple[str, ...]
+    recognise: Callable[[str, str], bool]
+    """(file name, first 8 KiB as text) to whether this is the format."""
+    parse: Callable[[Input, Sink], None]

@@ -1,0 +1,63 @@
+"""Kernel logs: /dev/kmsg records, dmesg in its forms, `journalctl -k`."""
+
+from __future__ import annotations
+
+import re
+
+from forensics.analysis.parse._base import Input, Parser, Sink
+from forensics.analysis.signatures import signatures
+from forensics.analysis.times import SECOND
+from forensics.model import KernelEvent, KernelSpan, TimeRange
+
+_KMSG = re.compile(r"^\d+,\d+,(\d+),[^;]*;(.*)$")
+_MONOTONIC = re.compile(r"^(?:<\d+>)?\[\s*(\d+)\.(\d{6})\] (.*)$")
+_LOOKS = re.compile(r"(?m)^(?:\d+,\d+,\d+,[^;\n]*;|(?:<\d+>)?\[\s*\d+\.\d{6}\] |.{0,60}\bkernel: |-- Journal begins at )")
+
+
+def parse(inp: Input, sink: Sink) -> None:
+    known = [s for s in signatures() if s.engine == "kernel"]
+    first: TimeRange | None = None
+    last: TimeRange | None = None
+    count = 0
+    for number, line in enumerate(inp.text().splitlines(), 1):
+        if not line.strip() or line.startswith("-- "):
+            continue
+        count += 1
+        message = line
+        at = None
+        if m := _KMSG.match(line):
+            message = m[2]
+        elif m := _MONOTONIC.match(line):
+            message = m[3]
+        else:
+            at = inp.calendar.parse(line, 40)
+        if at:
+            first, last = first or at, at
+        for signature in known:
+            if signature.literal in message and (hit := signature.regex.search(message)):
+                fields = {k: v for k, v in hit.groupdict().items() if v is not None}
+                sink.add(
+                    KernelEvent(
+                        node=inp.node,
+                        # records that count from boot keep no date here: the capture's clock evidence dates them
+                        at=at or inp.at,
+                        ref=inp.ref(f"line {number}", line),
+                        signature=signature.id,
+                        fields=fields,
+                        text=message[:400],
+                    )
+                )
+                break
+    span = inp.at
+    if first and last:
+        span = TimeRange(earliest_ns=first.earliest_ns, latest_ns=max(last.latest_ns, first.earliest_ns + SECOND), basis="kernel")
+    sink.add(KernelSpan(node=inp.node, at=span, ref=inp.ref(f"lines 1-{count}", f"{count} kernel log lines"), lines=count))
+
+
+def recognise(name: str, head: str) -> bool:
+    return bool(_LOOKS.search(head)) and (
+        " kernel: " in head or ".kernel" in name or "dmesg" in name or "kmsg" in name or head.startswith("-- Journal")
+    )
+
+
+PARSER = Parser("kernel", ("kernel-log",), recognise, parse)

@@ -1,0 +1,275 @@
+"""Engine logs: every line that a signature knows, with its time, its process and the traceback under it.
+
+The scanner looks for the signatures' literals over the raw bytes and takes lines apart only where one stands: most of a log
+is never decoded. Undated lines (uvicorn, prints) get the range between their dated neighbours.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import msgspec
+
+from forensics.analysis.parse._base import Buffer, Input, Parser, Sink
+from forensics.analysis.signatures import Signature, signatures
+from forensics.analysis.tracebacks import TRACEBACK_BYTES, read_traceback
+from forensics.model import LogHit, LogSpan, ProcessInfo, ProgressSample, TimeRange
+
+LINE_BYTES = 64 * 1024
+"""A longer line (a dumped batch) is cut here: what a signature needs stands at its head."""
+SAME_HITS = 20
+"""The same line of the same process is kept this often; the rest is counted. One dead engine prints 1,400 of a kind."""
+HEAD_BYTES = 512 * 1024
+"""Names and pids of processes are read from the head of a log and from every line that a signature knows."""
+
+_VLLM = re.compile(
+    r"\((?P<proc>[A-Za-z_][\w\-]*)(?: pid=(?P<pid>\d+))(?:, ip=[^)]*)?\)(?: (?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL))?"
+    r"(?: (?P<time>\d\d-\d\d \d\d:\d\d:\d\d))?(?: \[(?P<at>[^\]]+:\d+)\])? ?"
+)
+_PLAIN = re.compile(
+    r"^\W{0,2}(?P<time>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?\S{0,6}|\d\d-\d\d \d\d:\d\d:\d\d|\w{3} +\d+ \d\d:\d\d:\d\d)?\W*"
+    r"(?P<level>DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL)?\b"
+)
+_PID = re.compile(r"\bpid[ =:]+(\d+)\b")
+_RANK = re.compile(r"\brank[ =:]*(\d+)\b", re.I)
+_PREFIX_BYTES = re.compile(rb"\(([A-Za-z_][\w\-]*) pid=(\d+)")
+_DATED = re.compile(rb"(?m)^.{0,64}?\d\d-\d\d[T ]\d\d:\d\d:\d\d|^.{0,8}\w{3} +\d+ \d\d:\d\d:\d\d")
+
+
+@dataclass(frozen=True)
+class Line:
+    """One log line taken apart."""
+
+    number: int
+    text: str
+    message: str
+    process: str = ""
+    pid: int | None = None
+    rank: int | None = None
+    level: str = ""
+    at: TimeRange | None = None
+
+
+@functools.lru_cache(maxsize=1)
+def _known() -> tuple[re.Pattern[bytes], tuple[Signature, ...]]:
+    known = tuple(s for s in signatures() if s.engine != "kernel")
+    literals = sorted({s.literal.encode() for s in known}, key=len, reverse=True)
+    return re.compile(b"|".join(re.escape(literal) for literal in literals)), known
+
+
+@dataclass
+class _Scan:
+    inp: Input
+    sink: Sink
+    hits: list[LogHit] = field(default_factory=list)
+    undated: list[int] = field(default_factory=list)
+    """Indexes of hits that wait for the next dated line."""
+    last: TimeRange | None = None
+    first: TimeRange | None = None
+    seen: Counter[tuple[str, int | None, str]] = field(default_factory=Counter)
+    latest: dict[tuple[str, int | None, str], int] = field(default_factory=dict)
+    processes: dict[int, str] = field(default_factory=dict)
+    """pid to the most telling name that it writes under."""
+
+    def dated(self, at: TimeRange) -> None:
+        self.first = self.first or at
+        for i in self.undated:
+            hit = self.hits[i]
+            earliest = hit.at.earliest_ns if hit.at else at.earliest_ns
+            self.hits[i] = msgspec.structs.replace(
+                hit, at=TimeRange(earliest_ns=min(earliest, at.latest_ns), latest_ns=at.latest_ns, basis="inferred")
+            )
+        self.undated.clear()
+        self.last = at
+
+    def add(self, hit: LogHit, dated: bool) -> None:
+        key = (hit.signature, hit.pid, hit.fields.get("exc_type", "") or hit.fields.get("status", ""))
+        self.seen[key] += 1
+        if self.seen[key] > SAME_HITS and key in self.latest:
+            i = self.latest[key]
+            kept = self.hits[i]
+            self.hits[i] = msgspec.structs.replace(hit, count=kept.count + 1)
+        else:
+            i = len(self.hits)
+            self.hits.append(hit)
+            self.latest[key] = i
+        if not dated and i not in self.undated:
+            self.undated.append(i)
+
+
+def parse(inp: Input, sink: Sink) -> None:
+    scan = _Scan(inp, sink)
+    data = inp.data
+    _names(data[:HEAD_BYTES], scan)
+    _bounds(inp, scan)
+    _, known = _known()
+    for line, start in _lines(data, inp):
+        if line.at:
+            scan.dated(line.at)
+        if line.process and line.pid is not None:
+            scan.processes.setdefault(line.pid, line.process)
+        for signature in known:
+            if signature.literal in line.text and (m := signature.regex.search(line.message)):
+                _hit(signature, m, line, data, start, scan)
+                break
+    for hit in (*scan.hits, *_markers(inp)):
+        sink.add(hit)
+    for pid, name in scan.processes.items():
+        sink.process(ProcessInfo(pid=pid, node=inp.node, title=name))
+    tail = _last_time(inp)
+    sink.add(
+        LogSpan(
+            node=inp.node,
+            ref=inp.ref("file", f"{len(data)} bytes"),
+            pid=inp.pid,
+            first_ns=scan.first.earliest_ns if scan.first else None,
+            last_ns=tail.latest_ns if tail else (scan.last.latest_ns if scan.last else None),
+            pids=tuple(scan.processes),
+        )
+    )
+
+
+def _hit(signature: Signature, m: re.Match[str], line: Line, data: Buffer, start: int, scan: _Scan) -> None:
+    fields = {k: v for k, v in m.groupdict().items() if v is not None}
+    inp = scan.inp
+    if signature.id == "vllm-stats":
+        scan.sink.add(_progress(fields, line, inp))
+        return
+    quote = line.text
+    if signature.block:
+        trace = read_traceback(bytes(data[start : start + TRACEBACK_BYTES]).decode("utf-8", "replace"), line.pid)
+        if trace:
+            fields |= {"exc_type": trace.exc_type, "exc_message": trace.exc_message, "exc_at": trace.at, "exc_code": trace.code}
+            quote = f"{line.text} … {trace.exc_type}: {trace.exc_message}" if trace.exc_message else f"{line.text} … {trace.exc_type}"
+    hit = LogHit(
+        node=inp.node,
+        at=line.at or scan.last,
+        ref=inp.ref(f"line {line.number}", quote),
+        pid=line.pid if line.pid is not None else inp.pid if not line.process else None,
+        signature=signature.id,
+        feeds=signature.feeds,
+        role=signature.role,
+        process=line.process,
+        rank=line.rank,
+        level=line.level,
+        fields=fields,
+        text=line.message[:400],
+    )
+    scan.add(hit, line.at is not None)
+
+
+def _markers(inp: Input) -> Iterator[LogHit]:
+    """Lines that an operator's patched build prints: first of each process, as it proves the build that this process runs."""
+    for patch, marker in inp.markers:
+        seen: set[int | None] = set()
+        position = 0
+        while marker and len(seen) < SAME_HITS and (found := inp.data.find(marker.encode(), position)) >= 0:
+            start = inp.data.rfind(b"\n", 0, found) + 1
+            end = inp.data.find(b"\n", found)
+            position = len(inp.data) if end < 0 else end + 1
+            text = bytes(inp.data[start : min(position, start + LINE_BYTES)]).decode("utf-8", "replace").rstrip()
+            line = take_apart(text, inp.data[:start].count(b"\n") + 1, inp)
+            said = _PID.search(text)
+            pid = line.pid if line.pid is not None else int(said[1]) if said else inp.pid
+            if pid in seen:
+                continue
+            seen.add(pid)
+            yield LogHit(
+                node=inp.node,
+                at=line.at,
+                ref=inp.ref(f"line {line.number}", text),
+                pid=pid,
+                signature="patch-marker",
+                feeds="patch-live",
+                role="context",
+                process=line.process,
+                fields={"patch": patch},
+                text=text[:400],
+            )
+
+
+def _progress(fields: dict[str, str], line: Line, inp: Input) -> ProgressSample:
+    kv = fields.get("kv")
+    return ProgressSample(
+        node=inp.node,
+        at=line.at,
+        ref=inp.ref(f"line {line.number}", line.message),
+        pid=line.pid,
+        via="log",
+        dp_rank=str(int(fields["engine"])),
+        running=float(fields["running"]),
+        waiting=float(fields["waiting"]),
+        kv_usage=float(kv) / 100 if kv else None,
+        prompt_tps=float(fields["prompt_tps"]),
+        generation_tps=float(fields["generation_tps"]),
+    )
+
+
+def _lines(data: Buffer, inp: Input) -> Iterator[tuple[Line, int]]:
+    """Every line in which a signature's literal stands, taken apart, with its offset."""
+    trigger, _ = _known()
+    number, counted, position = 1, 0, 0
+    while m := trigger.search(data, position):
+        start = data.rfind(b"\n", max(0, m.start() - LINE_BYTES), m.start()) + 1 or max(0, m.start() - LINE_BYTES)
+        if start > counted:
+            number += data[counted:start].count(b"\n")
+            counted = start
+        end = data.find(b"\n", m.end())
+        end = len(data) if end < 0 else end
+        text = bytes(data[start : min(end, start + LINE_BYTES)]).decode("utf-8", "replace").rstrip("\r")
+        yield take_apart(text, number, inp), start
+        position = end + 1
+        if position >= len(data):
+            return
+
+
+def take_apart(text: str, number: int, inp: Input) -> Line:
+    """Split one line into prefix and message; the prefix tells time, process, pid, rank and level as far as it says so."""
+    if m := _VLLM.search(text[:200]):
+        at = inp.calendar.parse(m["time"] or text[: m.start()])
+        pid = int(m["pid"])
+        return Line(number, text, text[m.end() :], m["proc"], pid, _rank_of(text[: m.start()]), m["level"] or "", at)
+    head = text[:160]
+    at = inp.calendar.parse(head, 48)
+    plain = _PLAIN.match(head)
+    pid_m = _PID.search(head) if at else None
+    level = (plain["level"] or "") if plain else ""
+    return Line(number, text, text, "", int(pid_m[1]) if pid_m else None, _rank_of(head) if at else None, level, at)
+
+
+def _rank_of(text: str) -> int | None:
+    m = _RANK.search(text)
+    return int(m[1]) if m else None
+
+
+def _names(head: bytes, scan: _Scan) -> None:
+    for name, pid in _PREFIX_BYTES.findall(head):
+        # a worker is called VllmWorker-N, then Worker, then Worker_TPn: the later name says more
+        scan.processes[int(pid)] = name.decode()
+
+
+def _bounds(inp: Input, scan: _Scan) -> None:
+    """The first dated line of the file, so that undated ones before the first hit have a bound."""
+    if m := _DATED.search(bytes(inp.data[:65536])):
+        line = m.string[m.start() : m.end() + 64].decode("utf-8", "replace")
+        scan.first = scan.last = inp.calendar.parse(line.split("\n")[0])
+
+
+def _last_time(inp: Input) -> TimeRange | None:
+    tail = bytes(inp.data[max(0, len(inp.data) - 65536) :])
+    found = None
+    for m in _DATED.finditer(tail):
+        found = m
+    return inp.calendar.parse(found.group().decode("utf-8", "replace")) if found else None
+
+
+def recognise(name: str, head: str) -> bool:
+    """Text with at least one dated or prefixed line, or a traceback; anything called .log."""
+    return name.endswith(".log") or bool(_VLLM.search(head) or _DATED.search(head.encode()) or "Traceback (most" in head)
+
+
+PARSER = Parser("log", ("log",), recognise, parse)

@@ -1,0 +1,48 @@
+"""A queue that software bounds refused an item."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from forensics.analysis.rules._contract import Rule, grade
+from forensics.analysis.rules.worker_exception import told_at, worker_exceptions
+from forensics.analysis.times import iso
+from forensics.analysis.view import View
+from forensics.model import Finding, FindingRole, Severity
+
+REFUSALS = frozenset({"queue.Full", "Full", "_queue.Full", "asyncio.QueueFull", "asyncio.queues.QueueFull", "QueueFull"})
+
+
+def evaluate(view: View) -> Iterator[Finding]:
+    for hit, process in worker_exceptions(view):
+        if hit.fields.get("exc_type") not in REFUSALS:
+            continue
+        name = view.name(process) if process else hit.process or f"pid {hit.pid}"
+        code = hit.fields.get("exc_code", "")
+        told = "the engine was told and ended" if told_at(view, hit) else "the engine was not told"
+        yield view.finding(
+            "bounded-queue-overflow",
+            grade(observed=True),
+            title=f"A bounded queue refused an item in {name} at {iso(hit.at.earliest_ns) if hit.at else '?'}: "
+            f"{hit.fields['exc_type']} from {hit.fields.get('exc_at', '?')}; {told}",
+            because=[hit.ref, *([hit.ref.__class__(source=hit.ref.source, locator=hit.ref.locator, quote=code)] if code else [])],
+            severity=Severity.CRITICAL,
+            role=FindingRole.ROOT,
+            processes=[process] if process else [],
+            ranks=[hit.rank] if hit.rank is not None and not process else [],
+            since=hit.at,
+            does_not_show="the queue's capacity and why its consumer did not take; more memory would not have helped",
+            would_settle=["the consumer thread's stack while the queue is full", "the queue's depth and maxsize, read live"],
+            next_steps=["find the consumer: a larger queue alone does not repair who owns the item"],
+        )
+
+
+RULE = Rule(
+    name="bounded_queue",
+    emits=("bounded-queue-overflow",),
+    about="A worker's put on a queue with a software bound failed because the queue was full.",
+    requires=("log",),
+    evaluate=evaluate,
+    false_positives="Programs that use a full queue as back-pressure and catch it print no traceback.",
+    references=("CPython Lib/queue.py: put_nowait raises queue.Full, whose text is empty",),
+)

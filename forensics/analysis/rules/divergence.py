@@ -1,0 +1,102 @@
+"""Ranks of one group stand at different places: some inside a collective, one outside. The one outside is the suspect."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from forensics.analysis.rules._contract import Rule, grade
+from forensics.analysis.rules.worker_exception import worker_exceptions
+from forensics.analysis.stacks import STATES, ThreadView
+from forensics.analysis.view import View
+from forensics.model import EngineProcess, Finding, FindingRole, Severity
+
+_OPERATION = re.compile(r"(all_?reduce|all_?gather|reduce_scatter|all_?to_?all|broadcast|barrier)")
+
+Member = tuple[EngineProcess, ThreadView]
+
+
+def evaluate(view: View) -> Iterator[Finding]:
+    if view.moving or view.stall is None:
+        return
+    for group in _groups(view):
+        inside = [m for m in group if m[1].state == "collective" and m[1].steady]
+        outside = [m for m in group if m[1].state != "collective" and m[1].steady]
+        explained = {p.pid for _, p in worker_exceptions(view) if p} | _stopped(view)
+        if inside and outside and len(outside) < max(len(inside) + 1, 2):
+            unexplained = [m for m in outside if m[0].pid not in explained]
+            if unexplained:
+                yield _outside(view, inside, unexplained, group)
+        elif len(inside) == len(group) and len(group) > 1:
+            operations = {_operation(t) for _, t in group}
+            if len(operations) > 1 and "" not in operations:
+                yield _different(view, inside, operations)
+
+
+def _groups(view: View) -> list[list[Member]]:
+    """Workers with a main thread, by data-parallel replica: ranks of different replicas need not meet."""
+    grouped: dict[int | None, list[Member]] = {}
+    for worker in view.workers:
+        if thread := view.main_thread(worker):
+            replica = worker.rank.dp if worker.rank and view.engine.dp_size > 1 else None
+            grouped.setdefault(replica, []).append((worker, thread))
+    return list(grouped.values())
+
+
+def _stopped(view: View) -> set[int]:
+    return {pid for pid, states in view.states.items() if states and states[-1].state == "T"}
+
+
+def _operation(thread: ThreadView) -> str:
+    return next((m[1] for f in thread.last.frames[:8] if (m := _OPERATION.search(f.name))), "")
+
+
+def _outside(view: View, inside: list[Member], outside: list[Member], group: list[Member]) -> Finding:
+    # once seen is a photograph of a moment that also a healthy step passes through: two samples, and the same place in both
+    twice = all(len(t.samples) > 1 and not (t.moved and t.state in ("running", "lock")) for _, t in group)
+    whole = view.engine.world_size is None or len(group) >= view.engine.world_size
+    names = ", ".join(view.name(p) for p, _ in outside)
+    place = outside[0][1]
+    where = place.last.frames[0] if place.last.frames else None
+    at = f" in {where.name} ({where.file}:{where.line})" if where else ""
+    stall = view.stall
+    assert stall
+    return view.finding(
+        "rank-divergence-collective",
+        grade(observed=twice and stall.grade.strength == 3 and stall.live, agreeing=2, whole=whole),
+        title=f"{names} is outside the collective that {len(inside)} other rank(s) wait in: {STATES[place.state]}{at}",
+        because=[*(t.last.ref for _, t in outside), *(t.last.ref for _, t in inside[:3]), *stall.because[:2]],
+        severity=Severity.CRITICAL,
+        role=FindingRole.ROOT,
+        processes=[p for p, _ in outside],
+        since=stall.since,
+        does_not_show="why it does not come; the ranks that spin inside the collective are its victims",
+        would_settle=[] if twice else ["a second stack sample of every rank"],
+    )
+
+
+def _different(view: View, inside: list[Member], operations: set[str]) -> Finding:
+    return view.finding(
+        "rank-divergence-collective",
+        grade(observed=all(len(t.samples) > 1 for _, t in inside)),
+        title=f"Ranks stand at different collectives: {', '.join(sorted(operations))}",
+        because=[t.last.ref for _, t in inside[:6]],
+        severity=Severity.CRITICAL,
+        role=FindingRole.CASCADE,
+        processes=[p for p, _ in inside],
+        since=view.stall.since if view.stall else None,
+        does_not_show="which of them is at the right one",
+        would_settle=["flight recorder or RAS operation counts of every rank"],
+    )
+
+
+RULE = Rule(
+    name="divergence",
+    emits=("rank-divergence-collective",),
+    about="While the engine stands still, one rank is outside the collective that its peers wait in, or they stand at different ones.",
+    requires=("stacks",),
+    any_of=("metrics", "log", "stacks"),
+    evaluate=evaluate,
+    false_positives="A slow rank inside its step: while any counter moves nothing is claimed.",
+    references=("STAT: several samples tell stuck from moving",),
+)

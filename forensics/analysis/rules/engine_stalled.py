@@ -1,0 +1,43 @@
+"""Work is outstanding and nothing advances."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from forensics.analysis.rules._contract import CannotTell, Rule
+from forensics.analysis.view import View
+from forensics.model import Finding, FindingRole, Severity
+
+
+def evaluate(view: View) -> Iterator[Finding]:
+    stall = view.stall
+    if stall is None:
+        if not view.progress.measured and not view.threads:
+            raise CannotTell("no counter, no stats line and no stack was read", "metrics", "stacks")
+        return
+    verb = "stood still" if stall.until else "stands still"
+    yield view.finding(
+        "engine-stalled",
+        stall.grade,
+        title=f"The engine {verb} with work outstanding: {stall.how}",
+        because=stall.because,
+        severity=Severity.CRITICAL,
+        role=FindingRole.CASCADE,
+        since=stall.since,
+        until=stall.until,
+        does_not_show="; ".join(stall.unsure) or "which rank broke first: see who waits for whom",
+        would_settle=["a second capture a minute later"] if stall.unsure else [],
+        next_steps=["capture every node before restarting anything: the restart destroys the evidence"] if stall.until is None else [],
+    )
+
+
+RULE = Rule(
+    name="engine_stalled",
+    emits=("engine-stalled",),
+    about="The engine holds work and neither its counters nor its threads advance.",
+    any_of=("metrics", "log", "stacks"),
+    optional=("sockets", "process"),
+    evaluate=evaluate,
+    false_positives="A single very long step (a huge prefill, a kernel compiled while serving) that outlasts the sampling window.",
+    references=("vllm v1/executor/multiproc_executor.py get_response",),
+)

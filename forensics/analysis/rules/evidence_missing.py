@@ -1,0 +1,60 @@
+"""What was not collected, and which question that leaves open."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from forensics.analysis.rules._contract import Rule
+from forensics.analysis.view import View
+from forensics.model import EvidenceRef, Finding, Grade, LogSpan, Severity
+
+QUESTIONS = {
+    "log": "what each rank said before it stopped",
+    "stacks": "where each thread stands, and so which rank the others wait for",
+    "metrics": "whether the engine advances, and how many requests it holds",
+    "process": "whether every rank is alive and allowed to run",
+    "kernel": "whether the machine itself had trouble (Xid, OOM kill, link failure)",
+    "memory": "whether memory ran out",
+    "cpu": "whether ranks spin or sleep",
+}
+
+
+def evaluate(view: View) -> Iterator[Finding]:
+    # what is missing matters where something went wrong
+    if view.stall is None and not view.feeding("engine-died", "worker-process-died") and not view.case.bundled:
+        return
+    for source, question in QUESTIONS.items():
+        outcome = view.outcome(source)
+        if outcome is not None and not outcome.blind:
+            continue
+        tried = [a for _, a in view.case.attempts if a.outcome.blind and a.collector in (source, _collector(source))]
+        said = f"{outcome.value}: {tried[0].reason}" if outcome and tried else "never collected"
+        yield _finding(view, f"evidence-missing:{source}", question, said, [a.cure for a in tried[:1] if a.cure])
+    spoken = {s.node for s in view.case.of(LogSpan)}
+    for node in view.nodes:
+        if node not in spoken and spoken and node not in view.case.bundled:
+            yield _finding(view, f"evidence-missing:log/{node}", QUESTIONS["log"], "no log of this node", [])
+
+
+def _collector(source: str) -> str:
+    return {"log": "rpclogs", "metrics": "queues"}.get(source, source)
+
+
+def _finding(view: View, id: str, question: str, said: str, cures: list[str]) -> Finding:
+    return view.finding(
+        id,
+        Grade.ESTABLISHED,
+        title=f"Nobody saw {question} ({said})",
+        because=[EvidenceRef(source="coverage", locator=id.partition(":")[2], quote=said)],
+        severity=Severity.INFO,
+        would_settle=[question],
+        next_steps=cures,
+    )
+
+
+RULE = Rule(
+    name="evidence_missing",
+    emits=tuple(f"evidence-missing:{s}" for s in QUESTIONS),
+    about="A source of evidence was denied, timed out or never collected.",
+    evaluate=evaluate,
+)

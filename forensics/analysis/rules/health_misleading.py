@@ -1,0 +1,46 @@
+"""200 from health while nothing moves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from forensics.analysis.rules._contract import Rule
+from forensics.analysis.view import View
+from forensics.model import EvidenceRef, Finding, FindingRole, Severity
+
+
+def evaluate(view: View) -> Iterator[Finding]:
+    stall = view.stall
+    if stall is None:
+        return
+    end = stall.until.earliest_ns if stall.until else view.ended_ns
+    refs: list[EvidenceRef] = []
+    for hit in view.hits_of("http-health-access"):
+        inside = hit.at and end and hit.at.earliest_ns >= stall.since.latest_ns and hit.at.latest_ns <= end + 10**9
+        if hit.fields.get("status") == "200" and inside:
+            refs.append(hit.ref)
+    if stall.live:
+        refs += [h.ref for h in view.health if h.status == 200 and "version" not in h.url]
+    if refs:
+        yield view.finding(
+            "health-endpoint-misleading",
+            stall.grade,
+            title=f"The health endpoint said 200 ({len(refs)} times seen) while the engine stood still",
+            because=[*refs[:4], *stall.because[:2]],
+            severity=Severity.WARNING,
+            role=FindingRole.CONTEXT,
+            since=stall.since,
+            until=stall.until,
+            does_not_show="anything about the cause: this endpoint only asks whether the front still runs",
+            next_steps=["watch progress (iteration counters while requests are held), not health"],
+        )
+
+
+RULE = Rule(
+    name="health_misleading",
+    emits=("health-endpoint-misleading",),
+    about="The health endpoint answered 200 during a stall.",
+    any_of=("health", "log"),
+    evaluate=evaluate,
+    references=("vllm serve/instrumentator/health.py: asks for an error flag, never for progress",),
+)

@@ -1,0 +1,96 @@
+"""Starting, ready, stopped on request, or failed to start."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from forensics.analysis.rules._contract import Rule, grade
+from forensics.analysis.times import duration, iso
+from forensics.analysis.view import View
+from forensics.model import Finding, FindingRole, LogHit, Severity, TimeRange
+
+
+def evaluate(view: View) -> Iterator[Finding]:
+    starts = [h for h in view.hits_of("vllm-startup-args") if h.at]
+    ready = [h for h in view.hits_of("vllm-ready", "vllm-init-took") if h.at]
+    failed = view.hits_of("vllm-worker-start-failed", "vllm-engine-start-failed")
+    # served without a ready line in view: a tail of a log, or a front whose log is elsewhere
+    served = bool(view.progress.log) or any(i.moved for i in view.progress.metrics) or any(h.status == 200 for h in view.health)
+    if starts:
+        last = starts[-1]
+        assert last.at
+        after = [r for r in ready if r.at and r.at.latest_ns >= last.at.earliest_ns]
+        if after:
+            done = after[-1]
+            took = (done.at.earliest_ns - last.at.earliest_ns) / 1e9 if done.at else 0.0
+            yield view.finding(
+                "startup-completed",
+                grade(observed=True),
+                title=f"Start-up completed {duration(took)} after {iso(last.at.earliest_ns)}",
+                because=[last.ref, done.ref],
+                since=last.at,
+                until=done.at,
+            )
+        elif not served and not failed and not _over(view, last):
+            shown = max((h for h in view.hits if h.at), key=lambda h: h.at.latest_ns if h.at else 0)
+            yield view.finding(
+                "startup-in-progress",
+                grade(observed=True),
+                title="The engine is starting: no ready line yet, and ranks legitimately wait for each other for minutes",
+                because=[last.ref, shown.ref],
+                since=last.at,
+                does_not_show="whether start-up itself is stuck: its calls have no limit",
+                next_steps=["compare with the duration of an earlier start before calling this a hang"],
+            )
+    if failed:
+        yield _start_failed(view, failed)
+    yield from _stopped(view)
+
+
+def _start_failed(view: View, failed: list[LogHit]) -> Finding:
+    workers = [h for h in failed if h.signature == "vllm-worker-start-failed"]
+    first = (workers or failed)[0]
+    process = view.process(first.node, first.pid)
+    reason = f"{first.fields.get('exc_type', '')} {first.fields.get('exc_message', '')}".strip()
+    return view.finding(
+        "worker-start-failed",
+        grade(observed=bool(workers), agreeing=2),
+        title=f"{view.name(process) if process else first.process} failed before it was ready{': ' + reason if reason else ''}",
+        because=[h.ref for h in (workers or failed)[:3]],
+        severity=Severity.CRITICAL,
+        role=FindingRole.ROOT if workers else FindingRole.CASCADE,
+        processes=[process] if process else [],
+        since=first.at,
+    )
+
+
+def _stopped(view: View) -> Iterator[Finding]:
+    if view.stopped_ns is None:
+        return
+    asked = [h for h in view.hits_of("vllm-shutdown-signal") if h.at and h.at.earliest_ns == view.stopped_ns]
+    restarted = view.restarted_after(view.stopped_ns)
+    yield view.finding(
+        "orderly-shutdown",
+        grade(observed=True),
+        title=f"Somebody stopped the engine at {iso(view.stopped_ns)}",
+        because=[h.ref for h in asked[:2]],
+        role=FindingRole.CONTEXT,
+        since=asked[0].at,
+        until=TimeRange(earliest_ns=restarted, latest_ns=restarted, basis="logged") if restarted else None,
+        does_not_show="who sent the signal",
+    )
+
+
+def _over(view: View, start: LogHit) -> bool:
+    at = start.at.earliest_ns if start.at else 0
+    return any(h.at and h.at.earliest_ns >= at for h in view.hits_of("vllm-engine-fatal", "vllm-core-exited", "vllm-shutdown-signal"))
+
+
+RULE = Rule(
+    name="lifecycle",
+    emits=("startup-in-progress", "startup-completed", "worker-start-failed", "orderly-shutdown"),
+    about="Where the engine is in its life: starting, ready, failed to start, stopped on request.",
+    requires=("log",),
+    evaluate=evaluate,
+    false_positives="The launcher prints shutdown lines after an engine death too; a fatal line before them decides.",
+)

@@ -1,0 +1,59 @@
+"""Did memory run out? Asked in every postmortem, usually refuted, and then with the figures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from forensics.analysis.rules._contract import CannotTell, Rule
+from forensics.analysis.view import View
+from forensics.model import EvidenceRef, Finding, FindingRole, Grade, KernelEvent, MemorySample, Severity
+
+PLENTY = 0.10
+"""With this share available nothing waits for memory."""
+SCARCE = 0.02
+
+
+def evaluate(view: View) -> Iterator[Finding]:
+    killed = [e for e in view.on_nodes(KernelEvent) if e.signature == "kernel-oom"]
+    samples = [m for m in view.on_nodes(MemorySample) if m.total_bytes and m.available_bytes is not None]
+    short = [m for m in samples if (m.available_bytes or 0) < SCARCE * (m.total_bytes or 1)]
+    pressed = [m for m in view.on_nodes(MemorySample) if (m.pressure_full_avg10 or 0) > 10]
+    if killed or short:
+        observed = bool(killed)
+        yield view.finding(
+            "memory-exhaustion",
+            Grade.ESTABLISHED if observed else Grade.SUPPORTED if pressed else Grade.POSSIBLE,
+            title="Memory ran out: " + (killed[0].text if killed else f"{short[0].scope} {short[0].ref.quote}"),
+            because=[*(e.ref for e in killed[:3]), *(m.ref for m in (*short, *pressed)[:3])],
+            severity=Severity.CRITICAL if observed else Severity.WARNING,
+            role=FindingRole.AMPLIFIER,
+            does_not_show="that it is the cause of the engine's trouble",
+        )
+        return
+    host = [m for m in samples if m.scope == "host"]
+    if not host:
+        raise CannotTell("nobody read this node's memory", "memory")
+    least = min(host, key=lambda m: (m.available_bytes or 0) / (m.total_bytes or 1))
+    share = (least.available_bytes or 0) / (least.total_bytes or 1)
+    if share < PLENTY:
+        raise CannotTell(f"only {share:.0%} of memory was available: neither plenty nor exhausted", "a second sample")
+    against: list[EvidenceRef] = [m.ref for m in samples[:6]]
+    yield view.finding(
+        "memory-exhaustion",
+        Grade.REFUTED,
+        title=f"Memory did not run out: at least {(least.available_bytes or 0) / 2**30:.0f} GiB ({share:.0%}) of the host's was available",
+        because=against,
+        against=against,
+        does_not_show="" if any(m.scope.startswith("cgroup") for m in samples) else "the container's own limit, which was not read",
+    )
+
+
+RULE = Rule(
+    name="memory_exhaustion",
+    emits=("memory-exhaustion",),
+    about="Host, container or shared memory ran out.",
+    any_of=("memory", "kernel"),
+    evaluate=evaluate,
+    false_positives="MemFree is not MemAvailable: page cache is given back on demand.",
+    references=("Linux Documentation/filesystems/proc.rst, MemAvailable",),
+)

@@ -1,0 +1,59 @@
+"""One rank idle while the others spin, told by CPU or GPU load where its stack could not be read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from forensics.analysis.rules._contract import Rule, grade
+from forensics.analysis.view import View
+from forensics.model import EngineProcess, Finding, FindingRole, GpuSample, Severity
+
+SPINS = 0.8
+IDLES = 0.1
+
+
+def evaluate(view: View) -> Iterator[Finding]:
+    if view.moving or view.stall is None or len(view.workers) < 2:
+        return
+    loads: list[tuple[EngineProcess, float]] = []
+    for worker in view.workers:
+        load = _gpu(view, worker)
+        if load is None:
+            load = view.cpu_fraction(worker.pid, worker.pid)
+        if load is not None:
+            loads.append((worker, load))
+    busy = [w for w, load in loads if load >= SPINS]
+    idle = [w for w, load in loads if load <= IDLES]
+    if len(idle) != 1 or len(busy) != len(view.workers) - 1:
+        return
+    thread = view.main_thread(idle[0])
+    refs = [s[-1].ref for w in (idle[0], *busy) if (s := view.cpu.get((w.pid, w.pid)))]
+    refs += [g.ref for g in view.on_nodes(GpuSample) if any(w.pid in g.pids for w in view.workers)]
+    yield view.finding(
+        "one-rank-not-in-collective",
+        grade(agreeing=2),
+        title=f"{view.name(idle[0])} idles while the {len(busy)} other rank(s) spin",
+        because=refs,
+        severity=Severity.WARNING,
+        # where its stack was read, the stack says more than the load does
+        role=FindingRole.CASCADE if thread else FindingRole.ROOT,
+        processes=[idle[0]],
+        since=view.stall.since,
+        does_not_show="where it stands: load only says that it does not spin with the others",
+        would_settle=["its stack"],
+    )
+
+
+def _gpu(view: View, worker: EngineProcess) -> float | None:
+    loads = [g.utilization_percent for g in view.on_nodes(GpuSample) if worker.pid in g.pids and g.utilization_percent is not None]
+    return loads[-1] / 100 if loads else None
+
+
+RULE = Rule(
+    name="one_rank_outside",
+    emits=("one-rank-not-in-collective",),
+    about="During a stall all ranks but one spin.",
+    any_of=("cpu", "gpu"),
+    evaluate=evaluate,
+    false_positives="Backends that block instead of spinning in a collective show no difference of load.",
+)

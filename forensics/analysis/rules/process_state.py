@@ -1,0 +1,75 @@
+"""A process that the kernel will not let run: stopped, or in uninterruptible sleep."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from forensics.analysis.rules._contract import Rule, grade
+from forensics.analysis.view import View
+from forensics.model import EngineProcess, Finding, FindingRole, ProcessState, Role, Severity, TimeRange
+
+MATTERS = (Role.WORKER, Role.CORE, Role.API, Role.COORDINATOR, Role.LAUNCHER)
+
+
+def evaluate(view: View) -> Iterator[Finding]:
+    for process in view.engine.processes:
+        states = view.states.get(process.pid, [])
+        if process.role not in MATTERS or not states or states[-1].gone:
+            continue
+        # "t" is a tracer's stop: our own stack reader causes it for milliseconds, so only one that lasts counts
+        traced = len(states) > 1 and all(s.state == "t" for s in states)
+        if states[-1].state == "T" or traced:
+            yield _stopped(view, process, states, traced)
+        elif states[-1].state == "D":
+            yield _uninterruptible(view, process, states)
+
+
+def _stopped(view: View, process: EngineProcess, states: list[ProcessState], traced: bool) -> Finding:
+    how = "held by a tracer (state t)" if traced else "stopped by a signal (state T)"
+    word = "" if len(states) < 2 else f" in {sum(s.state == states[-1].state for s in states)} of {len(states)} samples"
+    return view.finding(
+        "process-stopped",
+        grade(observed=True),
+        title=f"{view.name(process)} is {how}{word}",
+        because=[states[-1].ref, states[0].ref],
+        severity=Severity.CRITICAL,
+        role=FindingRole.ROOT,
+        processes=[process],
+        since=_since(view, states),
+        does_not_show="who stopped it, and when within the given range",
+        next_steps=[f"find out who stopped pid {process.pid} (a debugger, a job shell, a freezer); SIGCONT lets it run on"],
+    )
+
+
+def _uninterruptible(view: View, process: EngineProcess, states: list[ProcessState]) -> Finding:
+    twice = len(states) > 1 and all(s.state == "D" and s.wchan == states[-1].wchan for s in states)
+    return view.finding(
+        "process-uninterruptible",
+        grade(observed=twice, agreeing=1),
+        title=f"{view.name(process)} is in uninterruptible sleep in {states[-1].wchan or 'an unknown kernel function'}",
+        because=[s.ref for s in states[-2:]],
+        severity=Severity.CRITICAL if twice else Severity.INFO,
+        role=FindingRole.ROOT,
+        processes=[process],
+        since=_since(view, states),
+        does_not_show="" if twice else "whether it stays there: short waits on a disk look the same",
+        would_settle=[] if twice else ["a second sample", "its kernel stack"],
+        next_steps=["no signal ends this sleep: look at the driver or file system named by the kernel function"],
+    )
+
+
+def _since(view: View, states: list[ProcessState]) -> TimeRange | None:
+    if view.stall and view.stall.since:
+        return view.stall.since
+    return states[0].at
+
+
+RULE = Rule(
+    name="process_state",
+    emits=("process-stopped", "process-uninterruptible"),
+    about="A process of the engine is stopped, traced, or in uninterruptible sleep.",
+    requires=("process",),
+    evaluate=evaluate,
+    false_positives="State t for an instant while a stack reader looks; D for an instant while a disk is read.",
+    references=("Linux Documentation/filesystems/proc.rst, field state",),
+)

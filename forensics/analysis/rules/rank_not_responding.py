@@ -1,0 +1,66 @@
+"""One rank does not answer while the others do or wait for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from forensics.analysis.rules._contract import Rule, grade
+from forensics.analysis.stall import WORKING
+from forensics.analysis.view import View
+from forensics.model import Finding, FindingRole, Severity
+
+BUSY = WORKING - {"collective"}
+
+
+def evaluate(view: View) -> Iterator[Finding]:
+    cannot = []
+    for worker in view.workers:
+        states = view.states.get(worker.pid, [])
+        last = states[-1] if states else None
+        stuck_d = len(states) > 1 and all(s.state == "D" and s.wchan == states[-1].wchan for s in states)
+        if last and not last.gone and (last.state == "T" or stuck_d):
+            cannot.append((worker, last))
+    waiting = [t.last.ref for w in view.workers if (t := view.main_thread(w)) and t.state == "collective"][:4]
+    if cannot and len(cannot) < max(len(view.workers), 2):
+        for worker, last in cannot:
+            yield view.finding(
+                "rank-not-responding",
+                grade(observed=True),
+                title=f"{view.name(worker)} cannot take work: the kernel keeps it in state {last.state}",
+                because=[last.ref, *waiting],
+                severity=Severity.CRITICAL,
+                role=FindingRole.CASCADE,
+                processes=[worker],
+                since=view.stall.since if view.stall else last.at,
+            )
+        return
+    if view.stall is None or not view.stall.live or view.moving or len(view.workers) != 1 or view.engine.world_size not in (None, 1):
+        return
+    # a world of one: no peer can tell, but the core's wait and the worker's stack can
+    worker = view.workers[0]
+    thread = view.main_thread(worker)
+    waits = [t for c in view.cores if (t := view.main_thread(c)) and t.state in ("rpc-response", "future") and t.steady]
+    if thread is not None and thread.steady and thread.state in BUSY and thread.moved is not True and waits:
+        yield view.finding(
+            "rank-not-responding",
+            grade(agreeing=2),
+            title=f"{view.name(worker)} took a call and does not return from it: {thread.state}",
+            because=[thread.last.ref, waits[0].last.ref],
+            severity=Severity.CRITICAL,
+            role=FindingRole.ROOT,
+            processes=[worker],
+            since=view.stall.since,
+            does_not_show="what its innermost line waits for",
+            would_settle=["native stacks of this process"],
+        )
+
+
+RULE = Rule(
+    name="rank_not_responding",
+    emits=("rank-not-responding",),
+    about="One rank does not take or finish work that the others took or wait for.",
+    any_of=("process", "stacks"),
+    optional=("metrics",),
+    evaluate=evaluate,
+    false_positives="A rank that is merely slow: while any counter moves nothing is claimed.",
+)

@@ -1,0 +1,124 @@
+"""Healthy: serving or idle. Slow: moving, but hardly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from forensics.analysis.progress import Interval
+from forensics.analysis.rules._contract import CannotTell, Rule, grade
+from forensics.analysis.view import View
+from forensics.model import EvidenceRef, Finding, FindingRole, Grade, Role, Severity, TimeRange
+
+RECENT_NS = 60 * 10**9
+"""A stats line older than this before the end of a log says nothing of its end."""
+
+
+def evaluate(view: View) -> Iterator[Finding]:
+    if (view.stall and view.stall.until is None) or _over(view):
+        return
+    held_up = [
+        s[-1] for p in view.engine.processes if p.role is Role.WORKER and (s := view.states.get(p.pid)) and s[-1].state in ("T", "D")
+    ]
+    metrics, log = view.progress.metrics, view.progress.log
+    moved = [i for i in metrics if i.moved]
+    recent = [i for i in log if i.until_ns and view.ended_ns and view.ended_ns - i.until_ns <= RECENT_NS and not _after_stop(view, i)]
+    bundled = any(n in view.case.bundled for n in view.nodes)
+    started = view.epochs[-1] if view.epochs else 0
+    history = [i for i in log if i.moved and (i.until_ns or 0) > started]
+    told = [] if bundled and metrics else [i for i in recent if i.moved] or ([] if moved else history[-3:])
+    if held_up and not moved:
+        raise CannotTell("a worker cannot run: what the log and the gauges say of the engine is history", "process")
+    if not moved and not told:
+        yield from _idle(view, recent)
+        return
+    slow = _slow(moved, told)
+    prefill = [i for i in moved if i.prompt_only and i.held and (i.waiting or i.running)]
+    if slow:
+        rate = slow[-1].rate or 0
+        yield _moving(
+            view,
+            "slow-progress",
+            slow,
+            f"The engine advances, but slowly: {rate:.2g} tokens/s for {slow[-1].running or 0:g} running requests",
+            Severity.WARNING,
+        )
+    elif prefill and len(prefill) == len(moved):
+        yield _moving(view, "long-prefill", prefill, "Steps and prompt tokens advance while no output token appears", Severity.INFO)
+    else:
+        seen = moved or told
+        word = "counters of the metrics endpoint moved" if moved else "stats lines show tokens flowing"
+        yield _moving(view, "healthy-serving", seen, f"The engine serves: {word}", Severity.INFO)
+
+
+def _slow(moved: list[Interval], told: list[Interval]) -> list[Interval]:
+    """Slow only when nothing in the newest evidence was quick: a ramp up or down is not a slow engine."""
+    judged = [i for i in (*told, *moved) if i.held and i.rate is not None and i.running]
+    return judged if judged and all(i.slow for i in judged[-3:]) else []
+
+
+def _moving(view: View, id: str, intervals: list[Interval], title: str, severity: Severity) -> Finding:
+    last = intervals[-1]
+    since = intervals[0].since_ns
+    return view.finding(
+        id,
+        grade(observed=True),
+        title=title,
+        because=[r for i in intervals[-2:] for r in i.refs],
+        severity=severity,
+        role=FindingRole.CONTEXT,
+        since=TimeRange(earliest_ns=since, latest_ns=since, basis="sampled") if since is not None else None,
+        until=TimeRange(earliest_ns=last.until_ns, latest_ns=last.until_ns, basis="sampled")
+        if last.until_ns is not None and view.stall
+        else None,
+    )
+
+
+def _idle(view: View, recent: list[Interval]) -> Iterator[Finding]:
+    gauges = [i for i in view.progress.metrics if i.held is False] or [i for i in recent if not i.held]
+    mains = [(p, t) for p in view.engine.processes if p.role in (Role.CORE, Role.WORKER) and (t := view.main_thread(p))]
+    idle = [t for _, t in mains if t.state in ("core-idle", "rpc-idle", "poll", "queue-get", "event")]
+    if not gauges:
+        if not view.progress.measured:
+            raise CannotTell("no counter and no stats line was read", "metrics")
+        return
+    clients = [q for q in view.clients if q.depth > 0]
+    if clients or len(idle) < len(mains):
+        raise CannotTell("the gauges say idle, but connections are open or a thread is at work", "a second capture")
+    witness: list[EvidenceRef] = [t.last.ref for t in idle[:3]]
+    whole = bool(mains) and len(idle) == len(mains) and {p.role for p, _ in mains} >= {Role.WORKER}
+    yield view.finding(
+        "idle-healthy",
+        grade(observed=whole and bool(view.clients), agreeing=2) if whole else Grade.SUPPORTED,
+        title="Nothing is outstanding: gauges are zero and stay so"
+        + (", no client is connected, and every main thread waits for work" if whole else ""),
+        because=[*(r for i in gauges[-1:] for r in i.refs), *witness, *(q.ref for q in view.clients[-1:])],
+        role=FindingRole.CONTEXT,
+        does_not_show="" if whole else "requests that arrived in a stall do not appear in gauges",
+        would_settle=[] if whole else ["stacks of every rank", "connections on the API port"],
+    )
+
+
+def _over(view: View) -> bool:
+    """Whether the engine had ended by the end of the evidence: what it did before is history, not its state."""
+    end = view.ended_ns or 0
+    ends = [h.at.earliest_ns for h in view.hits_of("vllm-engine-fatal", "vllm-core-exited", "vllm-worker-died") if h.at]
+    if view.stopped_ns is not None and not view.progress.log and not view.progress.metrics:
+        return True
+    return any(view.restarted_after(e) is None and e <= end for e in ends) or any(
+        s[-1].gone for c in view.cores if (s := view.states.get(c.pid))
+    )
+
+
+def _after_stop(view: View, interval: Interval) -> bool:
+    return view.stopped_ns is not None and interval.until_ns is not None and interval.until_ns > view.stopped_ns
+
+
+RULE = Rule(
+    name="serving",
+    emits=("healthy-serving", "idle-healthy", "slow-progress", "long-prefill"),
+    about="The engine serves, idles, crawls, or computes a long prompt.",
+    any_of=("metrics", "log"),
+    optional=("stacks", "sockets", "process"),
+    evaluate=evaluate,
+    false_positives="A worker frozen while idle looks idle in every metric: gauges alone never establish idleness.",
+)

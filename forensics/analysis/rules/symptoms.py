@@ -1,0 +1,60 @@
+"""Timeouts that every hang produces. They say when it began, never who began it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from forensics.analysis.rules._contract import Rule
+from forensics.analysis.times import SECOND, duration, iso
+from forensics.analysis.view import View
+from forensics.model import Finding, FindingRole, Grade, Severity
+
+
+def evaluate(view: View) -> Iterator[Finding]:
+    if hits := [h for h in view.hits_of("vllm-rpc-timeout") if h.at]:
+        first = hits[0]
+        assert first.at
+        limit = view.engine.execute_timeout_s
+        began = view.stall.since if view.stall and view.stall.until else None
+        limit_text = (
+            f"limit {limit:g} s" if limit else f"limit not recorded (the default is {view.profile.execute_timeout_default_s or 0:g} s)"
+        )
+        yield view.finding(
+            "symptom-rpc-timeout",
+            Grade.ESTABLISHED,
+            title=f"The core gave up waiting for {first.fields.get('method', 'a call')} at {iso(first.at.earliest_ns)} ({limit_text})",
+            because=[h.ref for h in hits[:3]],
+            severity=Severity.WARNING,
+            role=FindingRole.CASCADE,
+            since=began or first.at,
+            until=first.at,
+            does_not_show="which rank did not answer: the core waits for the output rank, whoever holds that one up",
+            next_steps=["do not raise the limit: it only delays this line"],
+        )
+    if waits := [h for h in view.hits_of("vllm-shm-broadcast-wait") if h.at]:
+        first = waits[0]
+        assert first.at
+        seconds = int(first.fields["seconds"])
+        began_ns = first.at.earliest_ns - seconds * SECOND
+        yield view.finding(
+            "symptom-shm-broadcast-wait",
+            Grade.ESTABLISHED,
+            title=f"{first.process or 'A process'} waited {len(waits)} times {duration(seconds)} at a broadcast ring, from {iso(began_ns)}",
+            because=[h.ref for h in waits[:4]],
+            severity=Severity.WARNING,
+            role=FindingRole.CASCADE,
+            since=first.at.__class__(earliest_ns=began_ns, latest_ns=began_ns + SECOND - 1, basis="inferred"),
+            until=waits[-1].at,
+            does_not_show="which side is at fault: readers and writers of a ring print the same line, and so does a long compilation",
+        )
+
+
+RULE = Rule(
+    name="symptoms",
+    emits=("symptom-rpc-timeout", "symptom-shm-broadcast-wait"),
+    about="A wait inside the engine reached its limit.",
+    requires=("log",),
+    evaluate=evaluate,
+    false_positives="None for the line itself; as a cause it is always wrong.",
+    references=("vllm v1/executor/multiproc_executor.py", "vllm distributed/device_communicators/shm_broadcast.py"),
+)

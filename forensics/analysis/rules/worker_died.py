@@ -1,0 +1,91 @@
+"""A worker process ended, and it was not the teardown of something that broke earlier."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+
+from forensics.analysis.rules._contract import Rule, grade
+from forensics.analysis.view import View
+from forensics.model import EngineProcess, EvidenceRef, Finding, FindingRole, ProcessState, Severity, TimeRange
+
+
+def evaluate(view: View) -> Iterator[Finding]:
+    ended = _fatal_before(view)
+    reported = set()
+    for hit in view.hits_of("vllm-worker-died"):
+        if not hit.at or (ended is not None and hit.at.earliest_ns > ended):
+            continue
+        rank = int(hit.fields["rank"])
+        who = [w for w in view.workers if w.rank and w.rank.rank == rank and (hit.node == w.info.node or len(view.nodes) == 1)]
+        reported.add(rank)
+        yield _finding(view, who, rank, hit.at, [hit.ref], _status(hit.fields.get("exit_code", "")))
+    for worker in view.workers:
+        states = view.states.get(worker.pid, [])
+        rank_known = worker.rank.rank if worker.rank else None
+        if not states or (rank_known in reported and rank_known is not None):
+            continue
+        last = states[-1]
+        # gone together with its core is an engine that ended, not a worker that died under it
+        core_lives = any((s := view.states.get(c.pid)) and not s[-1].gone and s[-1].state not in ("Z", "X") for c in view.cores)
+        if (last.state in ("Z", "X") or last.gone) and core_lives and ended is None:
+            yield _finding(view, [worker], rank_known, last.at, [last.ref], _wait_status(last))
+
+
+def _fatal_before(view: View) -> int | None:
+    """The engine's own end: workers that die after it die of it."""
+    ends = [h.at.earliest_ns for h in view.hits_of("vllm-engine-fatal", "vllm-rpc-timeout", "vllm-worker-failed-reply") if h.at]
+    died = [h.at.earliest_ns for h in view.hits_of("vllm-worker-died") if h.at]
+    ends = [e for e in ends if not any(d <= e for d in died)]
+    if view.stopped_ns is not None:
+        ends.append(view.stopped_ns)
+    return min(ends, default=None)
+
+
+def _status(code: str) -> str:
+    """Words for the exit code in the parent's line. None is a race in the parent, not evidence."""
+    if not code.lstrip("-").isdigit():
+        return "exit status not seen"
+    return _signal_name(-int(code)) if code.startswith("-") else f"exit status {code}"
+
+
+def _wait_status(state: ProcessState) -> str:
+    if state.exit_status is None:
+        return "exit status not readable" if not state.gone else "no longer there"
+    return _signal_name(state.exit_status & 0x7F) if state.exit_status & 0x7F else f"exit status {state.exit_status >> 8}"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return f"killed by {signal.Signals(number).name}"
+    except ValueError:
+        return f"killed by signal {number}"
+
+
+def _finding(view: View, who: list[EngineProcess], rank: int | None, at: TimeRange | None, refs: list[EvidenceRef], status: str) -> Finding:
+    name = view.name(who[0]) if who else f"rank {rank}"
+    return view.finding(
+        "worker-process-died",
+        grade(observed=True),
+        title=f"Worker {name} ended while the engine was up ({status})",
+        because=refs,
+        severity=Severity.CRITICAL,
+        role=FindingRole.ROOT,
+        processes=who,
+        ranks=[rank] if rank is not None else [],
+        since=at,
+        does_not_show="who ended it: a kill by hand, the kernel and a supervisor look the same from here without the kernel log",
+        would_settle=["the kernel log of this node", "the worker's exit status as its parent saw it"],
+    )
+
+
+RULE = Rule(
+    name="worker_died",
+    emits=("worker-process-died",),
+    about="A worker process ended before anything else of its engine did.",
+    any_of=("log", "process"),
+    optional=("kernel",),
+    evaluate=evaluate,
+    false_positives="Workers that the engine itself terminates after a fatal error or a stop signal.",
+    references=("vllm v1/executor/multiproc_executor.py MultiprocWorkerMonitor",),
+)

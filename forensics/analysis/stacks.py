@@ -1,0 +1,132 @@
+"""What each thread is doing, whether it moved between samples, and which threads stand at the same place."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from forensics.engines import FramePattern
+from forensics.model import Frame, StackGroup, ThreadStack
+
+STATES = {
+    "collective": "inside a collective, waiting for the other ranks of its group",
+    "rpc-idle": "idle: waiting for the next call from the core",
+    "rpc-response": "waiting for a worker's answer",
+    "ring-full": "waiting for a free slot in the broadcast ring",
+    "core-idle": "idle: waiting for requests",
+    "monitor": "watching other processes",
+    "gpu-sync": "waiting for the GPU",
+    "queue-put": "waiting for room in a bounded queue",
+    "queue-get": "waiting for an item of a queue",
+    "join": "waiting for a thread to end",
+    "future": "waiting for a future",
+    "event": "waiting for an event or condition",
+    "sleep": "sleeping",
+    "poll": "waiting for input",
+    "lock": "blocked inside a call of its innermost line: a lock, or native code",
+    "running": "executing",
+    "unknown": "no Python frames",
+}
+"""Every state that a FramePattern or this module may give a thread, in words."""
+
+IDLE = frozenset({"rpc-idle", "core-idle", "monitor", "poll", "queue-get", "event", "sleep"})
+"""States in which a thread ordinarily spends its life: standing still there says nothing."""
+
+
+def frame_text(frames: Sequence[Frame]) -> str:
+    """One "Qual.name (file)" a line, innermost first: what FramePattern.regex is searched in."""
+    return "\n".join(f"{f.name} ({f.file})" for f in frames)
+
+
+def classify(stack: ThreadStack, patterns: Iterable[FramePattern]) -> tuple[str, str]:
+    """(state, what is waited for) of one thread by the first pattern that fits; states are STATES."""
+    if not stack.frames:
+        return "unknown", ""
+    for pattern in patterns:
+        if re.search(pattern.regex, frame_text(stack.frames[: pattern.within])):
+            return pattern.state, pattern.target
+    if stack.active is False:
+        # not on a CPU, and its innermost Python frame is no known waiting function: it waits inside that very line
+        return "lock", "something that its innermost line waits for"
+    return "running", ""
+
+
+@dataclass(frozen=True)
+class ThreadView:
+    """One thread over all its samples."""
+
+    pid: int
+    tid: int | None
+    name: str
+    samples: tuple[ThreadStack, ...]
+    states: tuple[str, ...]
+    target: str
+
+    @property
+    def state(self) -> str:
+        """Its state in the newest sample."""
+        return self.states[-1]
+
+    @property
+    def last(self) -> ThreadStack:
+        return self.samples[-1]
+
+    @property
+    def moved(self) -> bool | None:
+        """Whether its frame path changed between samples; None with a single sample."""
+        if len(self.samples) < 2:
+            return None
+        return len({s.path for s in self.samples}) > 1
+
+    @property
+    def steady(self) -> bool:
+        """The same state in every sample."""
+        return len(set(self.states)) == 1
+
+    @property
+    def span_s(self) -> float:
+        """Time between the first and the last sample, 0 where they carry no time."""
+        first, last = self.samples[0].at, self.samples[-1].at
+        return (last.latest_ns - first.earliest_ns) / 1e9 if first and last else 0.0
+
+    @property
+    def main(self) -> bool:
+        return self.name == "MainThread" or (not self.name and self.tid == self.pid)
+
+
+def threads(stacks: Iterable[ThreadStack], patterns: Sequence[FramePattern]) -> dict[int, list[ThreadView]]:
+    """Group stacks by process and thread, samples in order, each classified."""
+    grouped: dict[tuple[int, int | None, str], list[ThreadStack]] = defaultdict(list)
+    for stack in stacks:
+        grouped[stack.pid, stack.tid, stack.name].append(stack)
+    out: dict[int, list[ThreadView]] = defaultdict(list)
+    for (pid, tid, name), samples in grouped.items():
+        samples.sort(key=lambda s: (s.sample, s.at.earliest_ns if s.at else 0))
+        seen = [classify(s, patterns) for s in samples]
+        out[pid].append(ThreadView(pid, tid, name, tuple(samples), tuple(s for s, _ in seen), seen[-1][1]))
+    return out
+
+
+def merge(views: Iterable[tuple[ThreadView, str, int | None]], engine: str, limit: int = 60) -> list[StackGroup]:
+    """Put threads that stand at the same place together. Each view comes with its process label and rank."""
+    grouped: dict[tuple[str, ...], list[tuple[ThreadView, str, int | None]]] = defaultdict(list)
+    for view, label, rank in views:
+        frames = tuple(f"{f.name} ({f.file}:{f.line})" for f in view.last.frames)
+        grouped[frames].append((view, label, rank))
+    groups = []
+    for frames, members in sorted(grouped.items(), key=lambda kv: (kv[1][0][0].state in IDLE, -len(kv[1])))[:limit]:
+        moved = [v.moved for v, _, _ in members]
+        groups.append(
+            StackGroup(
+                engine=engine,
+                thread=", ".join(dict.fromkeys(v.name or f"tid {v.tid}" for v, _, _ in members))[:120],
+                frames=frames,
+                processes=tuple(dict.fromkeys(label for _, label, _ in members)),
+                ranks=tuple(sorted({r for _, _, r in members if r is not None})),
+                samples=max(len(v.samples) for v, _, _ in members),
+                moved=any(moved) if any(m is not None for m in moved) else None,
+            )
+        )
+    return groups

@@ -1,0 +1,237 @@
+"""Is (or was) the engine standing still with work outstanding, since when, and how firmly may that be said?
+
+Three independent witnesses, any of which may be missing:
+- live: counters that stay the same over the capture while work is held, or, where no counter answers, stacks that do;
+- stats lines that say Running > 0 and 0.0 tokens/s, again and again;
+- timeouts: each says that nothing came for as long as its limit, so the stall began that much earlier.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from forensics.analysis.progress import STATS_WINDOW_NS, STEPS_ENOUGH, STILL_ENOUGH_S, Interval
+from forensics.analysis.stacks import ThreadView
+from forensics.analysis.times import SECOND, duration
+from forensics.analysis.view import View
+from forensics.model import EngineProcess, EvidenceRef, Grade, LogHit, Role, TimeRange
+
+WORKING = frozenset({"rpc-response", "ring-full", "collective", "gpu-sync", "queue-put", "lock", "running", "future", "join"})
+"""States of a main thread that hold work: it was given something and has not finished it."""
+WAITING_FOR_OTHERS = frozenset({"collective", "rpc-idle", "core-idle", "monitor", "poll", "rpc-response", "ring-full"})
+"""States in which a changed line number is only another turn of the same wait."""
+
+
+@dataclass(frozen=True)
+class Stall:
+    since: TimeRange
+    until: TimeRange | None
+    """None: it lasts to the end of the evidence."""
+    grade: Grade
+    because: tuple[EvidenceRef, ...]
+    how: str
+    """In words: what was seen standing still, for how long."""
+    unsure: tuple[str, ...] = ()
+    """Other readings that the evidence leaves open."""
+    live: bool = False
+    """Seen while it lasted, not only told by a log."""
+
+
+def find_stall(view: View) -> Stall | None:
+    """The stall of the newest incident, or None when nothing speaks for one."""
+    told = _told_by_log(view)
+    seen = _seen_live(view)
+    if seen is None:
+        return told
+    if told is None or told.until is not None:
+        return seen
+    # the log knows when it began, the capture that it lasts
+    since = told.since if told.since.earliest_ns <= seen.since.latest_ns else seen.since
+    grade = max(told.grade, seen.grade, key=lambda g: g.strength)
+    return Stall(since, None, grade, (*seen.because, *told.because), f"{seen.how}; {told.how}", seen.unsure, live=True)
+
+
+# ---- live
+
+
+def _seen_live(view: View) -> Stall | None:
+    if not any(n in view.case.bundled for n in view.nodes):
+        return _from_bare_samples(view)
+    if view.stopped_ns is not None and not view.progress.metrics:
+        return None
+    runs = [run for replica in view.progress.replicas if (run := view.progress.still_run(replica))]
+    mains = [(p, t) for p in view.engine.processes if p.role in (Role.CORE, Role.WORKER) and (t := view.main_thread(p))]
+    stopped = [s for p in view.engine.processes for s in view.states.get(p.pid, [])[-1:] if s.state == "T"]
+    working = [(p, t) for p, t in mains if t.state in WORKING and t.steady]
+    moved = [t for _, t in mains if t.moved and not set(t.states) <= WAITING_FOR_OTHERS]
+    clients = [q for q in view.clients if q.depth > 0]
+    if view.progress.metrics:
+        if not runs or any(not run for run in runs):
+            return None
+        run = max(runs, key=lambda r: (any(i.held for i in r), _span(r)))
+        if any(i.moved for i in view.progress.metrics if i.replica == run[0].replica):
+            # it moved earlier within this very capture: too short a look to call it standing still
+            still_s = _span(run)
+            if still_s < STILL_ENOUGH_S:
+                return None
+        return _judge(view, run, working, moved, stopped_refs=[s.ref for s in stopped], clients=[q.ref for q in clients[-1:]])
+    if not mains or not any(t.state in WORKING for _, t in working):
+        return None
+    return _by_stacks(view, [t for _, t in mains], [t for _, t in working], moved, [s.ref for s in stopped])
+
+
+def _span(run: list[Interval]) -> float:
+    first, last = run[0].since_ns, run[-1].until_ns
+    return (last - first) / SECOND if first is not None and last is not None else 0.0
+
+
+def _judge(
+    view: View,
+    run: list[Interval],
+    working: list[tuple[EngineProcess, ThreadView]],
+    moved: list[ThreadView],
+    stopped_refs: list[EvidenceRef],
+    clients: list[EvidenceRef],
+) -> Stall | None:
+    gauges = any(i.held for i in run)
+    core_works = any(t.state in WORKING for p, t in working if p.role is Role.CORE)
+    if not gauges and not core_works and not (clients and stopped_refs):
+        return None
+    still_s = _span(run)
+    step = max((i.mean_step_s or 0 for i in run), default=0.0)
+    enough = max(STILL_ENOUGH_S, STEPS_ENOUGH * step)
+    unsure = []
+    if moved:
+        unsure.append("a worker moved inside its step: a long step, not a standstill")
+    if still_s < enough and not stopped_refs:
+        unsure.append(f"{duration(still_s)} without movement is short of the {duration(enough)} that a slow step can take")
+    refs = [*(r for i in (run[0], run[-1]) for r in i.refs), *stopped_refs, *(t.last.ref for _, t in working[:3]), *clients]
+    held = []
+    if gauges:
+        held.append(f"{run[-1].running or 0:g} running and {run[-1].waiting or 0:g} waiting requests in the gauges")
+    if core_works:
+        held.append("the core is inside a step")
+    if clients:
+        held.append("clients hold connections open")
+    agreeing = 1 + len(held) + bool(stopped_refs)
+    grade = Grade.ESTABLISHED if not unsure else Grade.SUPPORTED if agreeing >= 3 and not moved else Grade.POSSIBLE
+    since = _since(view, run[0].since_ns)
+    how = f"no counter moved for {duration(still_s)} while work is held ({', '.join(held)})"
+    return Stall(since, None, grade, tuple(refs), how, tuple(unsure), live=True)
+
+
+def _by_stacks(
+    view: View, mains: list[ThreadView], working: list[ThreadView], moved: list[ThreadView], stopped: list[EvidenceRef]
+) -> Stall | None:
+    """No counter answers (a follower node, a torchrun job, a front that hangs): only stacks can tell."""
+    spans = [t.span_s for t in mains if len(t.samples) > 1]
+    if moved or not spans:
+        return None
+    still_s = min(spans)
+    unsure = [] if still_s >= STILL_ENOUGH_S or stopped else [f"stacks were watched for {duration(still_s)} only"]
+    since = _since(view, min((t.samples[0].at.earliest_ns for t in mains if t.samples[0].at), default=None))
+    how = f"no main thread moved for {duration(still_s)}, {len(working)} of {len(mains)} inside a call that does not end"
+    refs = tuple(r for t in working[:4] for r in (t.samples[0].ref, t.last.ref))
+    grade = Grade.POSSIBLE if unsure and not stopped else Grade.ESTABLISHED if not unsure else Grade.SUPPORTED
+    return Stall(since, None, grade, (*refs, *stopped), how, tuple(unsure), live=True)
+
+
+def _from_bare_samples(view: View) -> Stall | None:
+    """Scrapes and stacks of unknown distance in a folder: still and held is an indication, no more, unless a log confirms it."""
+    run = view.progress.still_run()
+    if view.progress.moving_metrics() or view.stopped_ns is not None:
+        return None
+    cores = [t for c in view.cores if (t := view.main_thread(c)) and t.steady and t.state in WORKING and t.moved is False]
+    if not any(i.held for i in run) and not cores:
+        return None
+    refs = [*(r for i in (run[:1] + run[-1:]) for r in i.refs), *(t.last.ref for t in cores)]
+    since = _since(view, run[0].since_ns if run else None)
+    how = "the counters are equal in all scrapes" if run else "the core's stack is the same in all samples"
+    how += " while requests run" if any(i.held for i in run) else ", and the core is inside a step"
+    return Stall(since, None, Grade.SUPPORTED, tuple(refs), how, ("the samples carry no time",))
+
+
+def _since(view: View, first_ns: int | None) -> TimeRange:
+    """Between the last movement that any witness saw and the first sample that stood still."""
+    now = view.ended_ns or 0
+    first = first_ns if first_ns is not None else now
+    last = view.progress.last_moved(first)
+    earliest = last.until_ns if last and last.until_ns is not None else first
+    return TimeRange(earliest_ns=min(earliest, first), latest_ns=first, basis="inferred")
+
+
+# ---- told by the log
+
+
+def _told_by_log(view: View) -> Stall | None:
+    timeouts = [h for h in view.hits_of("vllm-rpc-timeout") if h.at]
+    waits = [h for h in view.hits_of("vllm-shm-broadcast-wait") if h.at and not _starting(view, h)]
+    zero = _zero_lines(view)
+    if timeouts:
+        # the newest incident; each is printed several times within its second
+        at = timeouts[-1].at
+        first = next(h for h in timeouts if h.at and at and at.earliest_ns - h.at.earliest_ns < 30 * SECOND)
+        return _by_timeout(view, first, waits, zero)
+    if zero and (len(zero) > 1 or waits):
+        since = _minus(zero[0].until_ns or 0, STATS_WINDOW_NS)
+        how = f"{len(zero)} stats lines in a row say 0.0 tokens/s with {zero[-1].running:g} requests running"
+        return Stall(since, _end(view), Grade.ESTABLISHED, tuple(r for i in zero for r in i.refs) + tuple(h.ref for h in waits), how)
+    if waits and waits[0].at:
+        limit = int(waits[0].fields["seconds"])
+        since = _minus(waits[0].at.earliest_ns, limit * SECOND)
+        unsure = ("a long compilation or a very long step prints the same line",)
+        how = f"a ring reader waited {limit} s {len(waits)} times"
+        return Stall(since, _end(view), Grade.POSSIBLE, tuple(h.ref for h in waits), how, unsure)
+    return None
+
+
+def _by_timeout(view: View, timeout: LogHit, waits: list[LogHit], zero: list[Interval]) -> Stall:
+    assert timeout.at
+    at = timeout.at.earliest_ns
+    limit = view.engine.execute_timeout_s or view.profile.execute_timeout_default_s or 0.0
+    known = view.engine.execute_timeout_s is not None
+    before = view.progress.last_moved(at)
+    last = before.until_ns if before and before.until_ns is not None else max((e for e in view.epochs if e < at), default=None)
+    near = [h for h in waits if h.at and at - (limit + 60) * SECOND <= h.at.earliest_ns <= at]
+    began = _minus(at, int(limit * SECOND))
+    # the default limit is only believed when nothing moved within it (a stats line speaks of the ten seconds before it)
+    if not known and last is not None and last > began.latest_ns + STATS_WINDOW_NS:
+        began = TimeRange(earliest_ns=last - STATS_WINDOW_NS if before else last, latest_ns=at, basis="inferred")
+    if near and near[0].at:
+        warned = _minus(near[0].at.earliest_ns, int(near[0].fields["seconds"]) * SECOND)
+        if began.latest_ns - began.earliest_ns > 2 * SECOND and began.earliest_ns <= warned.latest_ns <= began.latest_ns:
+            began = TimeRange(earliest_ns=began.earliest_ns, latest_ns=warned.latest_ns, basis="inferred")
+    held = [h for h in view.hits_of("vllm-scheduler-stats-dump") if h.at and abs(h.at.earliest_ns - at) < 5 * SECOND]
+    agreeing = [*(h.ref for h in near), *(r for i in zero for r in i.refs), *(h.ref for h in held if h.fields.get("running") != "0")]
+    how = f"the call {timeout.fields.get('method', '')} got no answer until its limit ran out"
+    # an execution call is itself outstanding work, and its timeout says that no answer came
+    return Stall(began, timeout.at, Grade.ESTABLISHED, (timeout.ref, *agreeing), how)
+
+
+def _minus(at_ns: int, limit_ns: int) -> TimeRange:
+    return TimeRange(earliest_ns=at_ns - limit_ns, latest_ns=at_ns - limit_ns + SECOND - 1, basis="inferred")
+
+
+def _zero_lines(view: View) -> list[Interval]:
+    """The last unbroken run of stats lines that say nothing moved with requests running, not after a stop was asked for."""
+    run: list[Interval] = []
+    for interval in view.progress.log:
+        if interval.moved or not interval.running:
+            run = []
+        elif not (view.stopped_ns is not None and interval.until_ns is not None and interval.until_ns > view.stopped_ns):
+            run.append(interval)
+    return run
+
+
+def _starting(view: View, hit: LogHit) -> bool:
+    """Whether the line falls between a start and its ready line: ranks wait long for each other there."""
+    at = hit.at.earliest_ns if hit.at else 0
+    starts = [e for e in view.epochs if e <= at]
+    ready = [h.at.earliest_ns for h in view.hits_of("vllm-ready", "vllm-init-took") if h.at]
+    return bool(starts) and not any(starts[-1] <= r <= at for r in ready)
+
+
+def _end(view: View) -> TimeRange | None:
+    """What ended a stall that only the log tells: a stop or a restart; None while neither is seen."""
+    ends = [e for e in (view.stopped_ns, view.epochs[-1] if len(view.epochs) > 1 else None) if e is not None]
+    return TimeRange(earliest_ns=min(ends), latest_ns=min(ends), basis="logged") if ends else None

@@ -1,0 +1,168 @@
+"""Which processes belong to which engine, and who has which rank: process table first, the engine's own words over it."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, field
+
+import msgspec
+
+from forensics.analysis.case import Case
+from forensics.engines import identify, profile
+from forensics.model import ConfigValue, EngineInstance, EngineProcess, LogHit, LogSpan, RankId, Role
+
+_SIZES = {"tp": "tensor_parallel_size", "pp": "pipeline_parallel_size", "dp": "data_parallel_size"}
+
+
+@dataclass
+class _Said:
+    """What the logs of one node say about ranks and configuration."""
+
+    ranks: dict[tuple[str, int], RankId] = field(default_factory=dict)
+    addresses: dict[tuple[str, int], str] = field(default_factory=dict)
+    version: dict[tuple[str, int], str] = field(default_factory=dict)
+    sizes: dict[tuple[str, int], dict[str, int]] = field(default_factory=dict)
+
+
+def build(case: Case) -> None:
+    """Fill case.engines from the processes and logs that were read."""
+    said = _listen(case)
+    engines = identify(list(case.processes.values()))
+    engines = [_with_ranks(e, said) for e in engines]
+    engines = _merge_logs(engines, case)
+    engines = _merge_nodes(engines, said)
+    for config in case.of(ConfigValue):
+        if config.name == "version":
+            engines = [
+                msgspec.structs.replace(e, version=e.version or config.value) if config.pid in {p.pid for p in e.processes} else e
+                for e in engines
+            ]
+    case.engines = [msgspec.structs.replace(e, id=f"e{i}") for i, e in enumerate(engines)]
+
+
+def _merge_logs(engines: list[EngineInstance], case: Case) -> list[EngineInstance]:
+    """Processes that are known by their names in one log alone belong to the engine that writes it, whatever run they are of."""
+    for span in case.of(LogSpan):
+        speakers = {(span.node, pid) for pid in span.pids}
+        writers = [e for e in engines if any((p.info.node, p.pid) in speakers for p in e.processes)]
+        rooted = [e for e in writers if any(p.info.ppid is not None for p in e.processes)]
+        ghosts = [e for e in writers if e not in rooted]
+        if len(rooted) > 1 or len(writers) < 2:
+            continue
+        home = rooted[0] if rooted else writers[0]
+        others = [e for e in ghosts if e is not home]
+        joined = msgspec.structs.replace(home, processes=(*home.processes, *(p for e in others for p in e.processes)))
+        engines = [joined if e is home else e for e in engines if e not in others]
+    return engines
+
+
+def _listen(case: Case) -> _Said:
+    said = _Said()
+    for hit in case.of(LogHit):
+        if hit.pid is None:
+            continue
+        key = (hit.node, hit.pid)
+        f = hit.fields
+        if hit.signature == "vllm-rank-assigned":
+            said.ranks[key] = RankId(
+                rank=int(f["rank"]), world_size=int(f["world_size"]), tp=int(f["tp"]), pp=int(f["pp"]), dp=int(f["dp"])
+            )
+        elif hit.signature == "vllm-world":
+            said.addresses[key] = f["init_method"]
+            said.ranks.setdefault(key, RankId(rank=int(f["rank"]), world_size=int(f["world_size"])))
+        elif hit.signature == "vllm-engine-config":
+            said.version[key] = f["version"]
+            config = f["config"]
+            said.sizes[key] = {short: int(m[1]) for short, name in _SIZES.items() if (m := re.search(rf"\b{name}=(\d+)", config))}
+        elif hit.rank is not None:
+            said.ranks.setdefault(key, RankId(rank=hit.rank))
+    return said
+
+
+def _with_ranks(engine: EngineInstance, said: _Said) -> EngineInstance:
+    keys = {(p.info.node, p.pid) for p in engine.processes}
+    sizes: dict[str, int] = {}
+    version = engine.version
+    for key in keys:
+        version = version or said.version.get(key, "")
+        sizes |= said.sizes.get(key, {})
+    world = engine.world_size
+    if sizes.get("tp") and sizes.get("pp"):
+        world = sizes["tp"] * sizes["pp"]
+    processes = []
+    for process in engine.processes:
+        rank = process.rank
+        heard = said.ranks.get((process.info.node, process.pid))
+        if heard is not None and process.role is Role.WORKER:
+            # the worker's own line is the best witness; what the title adds (ep) is kept
+            rank = msgspec.structs.replace(rank, **_known(heard)) if rank else heard
+            world = heard.world_size or world
+        processes.append(msgspec.structs.replace(process, rank=rank))
+    if world == 1:
+        processes = [
+            msgspec.structs.replace(p, rank=RankId(rank=0, world_size=1)) if p.role is Role.WORKER and _no_rank(p) else p for p in processes
+        ]
+    dp = max(sizes.get("dp", 1), engine.dp_size)
+    return msgspec.structs.replace(engine, processes=tuple(processes), version=version, world_size=world, dp_size=dp)
+
+
+def _known(rank: RankId) -> dict[str, int]:
+    return {name: value for name in rank.__struct_fields__ if (value := getattr(rank, name)) is not None}
+
+
+def _no_rank(process: EngineProcess) -> bool:
+    return process.rank is None or process.rank.rank is None
+
+
+def _merge_nodes(engines: list[EngineInstance], said: _Said) -> list[EngineInstance]:
+    """Join followers (workers without a core) to the head that names the same rendezvous address.
+
+    Where several heads name it (private address ranges repeat), the one whose node name shares most letters with the
+    follower's; where that ties, nobody is joined: two engines are better than a wrong one.
+    """
+
+    def address(engine: EngineInstance) -> str:
+        return next((said.addresses[k] for p in engine.processes if (k := (p.info.node, p.pid)) in said.addresses), "")
+
+    heads = [e for e in engines if any(p.role is Role.CORE for p in e.processes)]
+    followers = [e for e in engines if e not in heads and e.workers and address(e)]
+    joined: dict[int, list[EngineInstance]] = {}
+    rest = []
+    for engine in engines:
+        if engine not in followers:
+            continue
+        own = address(engine)
+        options = [h for h in heads if address(h) == own and not set(h.nodes) & set(engine.nodes)]
+        taken = {w.rank.rank for w in engine.workers if w.rank}
+        options = [h for h in options if not taken & {w.rank.rank for w in h.workers if w.rank}]
+        scored = sorted(((len(os.path.commonprefix([h.nodes[0], engine.nodes[0]])), i) for i, h in enumerate(options)), reverse=True)
+        if not scored or (len(scored) > 1 and scored[0][0] == scored[1][0]):
+            rest.append(engine)
+            continue
+        joined.setdefault(id(options[scored[0][1]]), []).append(engine)
+    merged = []
+    for engine in engines:
+        if engine in followers and engine not in rest:
+            continue
+        for other in joined.get(id(engine), []):
+            engine = msgspec.structs.replace(
+                engine,
+                processes=(*engine.processes, *other.processes),
+                nodes=tuple(dict.fromkeys((*engine.nodes, *other.nodes))),
+                log_files=tuple(dict.fromkeys((*engine.log_files, *other.log_files))),
+            )
+        merged.append(engine)
+    return merged
+
+
+def output_rank(engine: EngineInstance) -> int | None:
+    """The rank whose answer the core waits for, where engine and world are known."""
+    kind = profile(engine.kind)
+    if kind.output_rank is None or engine.world_size is None:
+        return None
+    tps = [w.rank.tp for w in engine.workers if w.rank and w.rank.tp is not None]
+    pps = [w.rank.pp for w in engine.workers if w.rank and w.rank.pp is not None]
+    pp_size = max(pps, default=0) + 1
+    tp_size = max(max(tps, default=0) + 1, engine.world_size // pp_size if engine.world_size else 1)
+    return kind.output_rank(engine.world_size, tp_size)

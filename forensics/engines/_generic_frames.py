@@ -1,0 +1,29 @@
+"""Positions that any Python process can be found in. Ranked: the first pattern that matches says what a thread is doing.
+
+The order is from the innermost call outward in meaning: a collective is entered through sockets and polls on some
+backends, so it is asked for before them; a queue's get() waits on a Condition, so queues come before conditions.
+"""
+
+from forensics.engines._profile import FramePattern
+
+_COLLECTIVE = r"(all_?reduce\w*|all_?gather\w*|reduce_scatter\w*|all_?to_?all\w*|broadcast\w*|barrier|batch_isend_irecv)"
+
+FRAMES = (
+    # torch.distributed and the engines' communicators name their entry points after the operation
+    FramePattern("collective", rf"(?m)^(?:\S*\.)?_?{_COLLECTIVE} \((?!.*shm_broadcast)", within=6, target="the other ranks of its group"),
+    FramePattern("collective", r"(?m)^Work\.wait|^wait \(torch/distributed", within=4, target="the other ranks of its group"),
+    FramePattern("gpu-sync", r"(?m)^(?:Event|Stream|ExternalStream)\.synchronize|^synchronize \(torch/", within=4, target="the GPU"),
+    FramePattern("queue-put", r"(?m)^(?:Queue|_?MPQueue|JoinableQueue)\.put \(|^put \(queue\.py", within=4, target="room in a bounded queue"),
+    FramePattern("queue-get", r"(?m)^(?:Queue|SimpleQueue|_?MPQueue)\.get \(|^get \(queue\.py", within=4, target="an item from a queue"),
+    FramePattern("join", r"(?m)^Thread\.(?:join|_wait_for_tstate_lock) \(|^join \(threading", within=3, target="another thread's end"),
+    FramePattern("future", r"(?m)^(?:Future\.)?result \(concurrent/futures/_base|^Future\.result", within=4, target="a future's result"),
+    FramePattern("event", r"(?m)^(?:Event|Condition|Barrier|Semaphore)\.(?:wait|acquire|_wait) \(threading", within=3, target="an event"),
+    FramePattern("sleep", r"(?m)\A(?:sleep|time\.sleep)\b", within=1, target="time"),
+    FramePattern(
+        "poll",
+        r"(?m)^(?:\S*\.)?(?:select|poll|_poll|accept|recv\w*|_recv\w*|recv_bytes|read|readline|readinto|getaddrinfo) \("
+        r"|^(?:main \(multiprocessing/resource_tracker)|^_worker \(concurrent/futures",
+        within=3,
+        target="input",
+    ),
+)
