@@ -100,7 +100,10 @@ def booted_ns(sysroot: str) -> int | None:
     """Boot in ns since the epoch. Live from the clocks of now, because /proc/stat rounds it to a second."""
     if not sysroot:
         return time.time_ns() - time.clock_gettime_ns(time.CLOCK_BOOTTIME)
-    found = re.search(rb"^btime (\d+)", read_bounded(f"{sysroot}/proc/stat", MAPS_BYTES)[0], re.M)
+    try:
+        found = re.search(rb"^btime (\d+)", read_bounded(f"{sysroot}/proc/stat", MAPS_BYTES)[0], re.M)
+    except OSError:
+        return None
     return int(found[1]) * 1_000_000_000 if found else None
 
 
