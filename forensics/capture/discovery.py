@@ -105,9 +105,8 @@ def known_kinds() -> tuple[str, ...]:
 
 
 def _ourselves(seen: dict[int, procfs.Glance]) -> set[int]:
-    """This process, its parents and its children. A parent that is plainly an engine stays: a watchdog may run inside one."""
+    """This process and its parents. A parent that is plainly an engine stays: a watchdog may run inside one."""
     ours = {os.getpid()}
-    ours |= {one.pid for one in seen.values() if one.ppid in ours}
     current = seen.get(os.getpid())
     for _ in range(len(seen)):
         current = seen.get(current.ppid) if current else None

@@ -18,9 +18,9 @@ QUEUES_LIMIT_BYTES = 64 * 1024 * 1024
 
 
 class _Show(Protocol):
-    def attempt(self, attempt: Attempt) -> None: ...
+    def attempt(self, attempt: Attempt, /) -> None: ...
 
-    def ended(self, step: Step, seconds: float) -> None: ...
+    def ended(self, step: Step, seconds: float, /) -> object: ...
 
 
 class Recorder:
@@ -89,6 +89,7 @@ class Recorder:
         )
 
     def ended(self, step: Step, seconds: float) -> list[str]:
+        """Close what a collector left open, as cut off; returns the names."""
         cut = [key for key in self._streams if key[0] == step.collector]
         for key in cut:
             self._streams.pop(key).close(truncated=True)

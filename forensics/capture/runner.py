@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import selectors
 import signal
 import subprocess
@@ -37,6 +38,8 @@ PIPE_BYTES = 1024 * 1024
 ENCODING_FACTOR = 6
 """A JSON line is at most this much longer than the bytes in it (\\u0000 for one byte)."""
 STDERR_TAIL_BYTES = 2048
+MEMORY_BYTES = 2 * 1024**3
+"""Private memory of a child. A collector that runs wild must fail, and not the engine beside it."""
 NICE = 10
 IN_PROCESS = ("process", "cpu", "memory")
 """Read nothing but /proc and can run here when no child can be started."""
@@ -128,6 +131,8 @@ class Child:
             import fcntl
 
             fcntl.fcntl(self.out_fd, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+        with contextlib.suppress(OSError, ValueError):  # a lower limit is in force already
+            resource.prlimit(self.process.pid, resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
         if step.niced:
             with contextlib.suppress(OSError):
                 os.setpriority(os.PRIO_PROCESS, self.process.pid, NICE)

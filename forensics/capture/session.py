@@ -105,7 +105,7 @@ def capture(options: CaptureOptions, progress: ProgressSink | None = None) -> Ca
     show = progress or Quiet()
     started_ns = time.time_ns()
     _check(options)
-    patches = _patches(options.patches)
+    patches = read_patches(options.patches)
     with _Interrupts() as interrupts:
         found = _discover(options)
         show.found(found)
@@ -327,8 +327,8 @@ def _found_outcome(found: Discovery) -> tuple[Outcome, str, str]:
     return Outcome.OK, "", ""
 
 
-def _patches(path: Path | None) -> tuple[str, list[dict[str, Any]]]:
-    """(text, tables) of patches.toml."""
+def read_patches(path: Path | None) -> tuple[str, list[dict[str, Any]]]:
+    """(text, tables) of patches.toml; ("", []) for None. Raises BadRequest for a file that cannot be read as one."""
     if path is None:
         return "", []
     if sys.version_info >= (3, 11):

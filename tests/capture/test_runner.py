@@ -189,6 +189,11 @@ os._exit(0)
         os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
 
 
+def test_child_that_eats_memory_fails_alone() -> None:
+    sink, _ = run("attempt()\nkept = [b'x' * (1 << 26) for _ in range(1 << 20)]", deadline_s=50.0)
+    assert sink.attempts[-1][1].outcome is Outcome.FAILED and "MemoryError" in sink.attempts[-1][1].reason
+
+
 def test_one_bad_child_does_not_disturb_the_others() -> None:
     sink, _ = run("time.sleep(600)", 'evidence("a", "x" * 3000000); attempt()', "os.abort()", deadline_s=2.0)
     outcomes = {name: line.outcome for name, line in sink.attempts}

@@ -1,0 +1,154 @@
+"""All commands. This module is imported for `--help`, so it imports typer and nothing of ours that is heavy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from forensics import __version__
+
+app = typer.Typer(
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    no_args_is_help=True,
+    help="Photograph a stalled or crashed inference engine from outside, and name the rank that broke first.",
+    epilog="Exit codes: 0 done; 1 unexpected error; 2 wrong usage; 3 done but incomplete (says what is missing); 4 nothing to work on.",
+)
+
+Sysroot = Annotated[str, typer.Option("--sysroot", metavar="DIR", help="Read a recorded tree (DIR/proc, DIR/sys, …) instead of this node.")]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"inference-forensics {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def top(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def capture(
+    engine: Annotated[str, typer.Option(metavar="KIND", help="Kind of engine to look for: auto, vllm, torchrun, python.")] = "auto",
+    pid: Annotated[
+        list[int] | None, typer.Option(help="Capture the engine that this process belongs to. May be repeated.", metavar="PID")
+    ] = None,
+    log: Annotated[
+        list[Path] | None, typer.Option(help="A further log file, for instance of an engine that is gone. May be repeated.", metavar="FILE")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Where to write the bundle.", metavar="DIR")] = Path(),
+    incident: Annotated[str, typer.Option(help="A name for this incident; goes into the bundle's name.", metavar="ID")] = "",
+    profile: Annotated[str, typer.Option(help="minimal, standard or full.", metavar="NAME")] = "standard",
+    deadline: Annotated[float, typer.Option(help="Seconds for everything together.", metavar="S")] = 60.0,
+    window: Annotated[float, typer.Option(help="Seconds that an engine which stands still is watched.", metavar="S")] = 15.0,
+    trigger: Annotated[str, typer.Option(help="What asked for this capture.", metavar="TEXT")] = "",
+    reason: Annotated[str, typer.Option(help="Why, in words.", metavar="TEXT")] = "",
+    patches: Annotated[Path | None, typer.Option(help="patches.toml: which patches are believed to be applied.", metavar="FILE")] = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the directory beside the packed bundle.")] = False,
+    analyze: Annotated[bool, typer.Option("--analyze", help="Analyse the bundle at once and print the verdict.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
+    sysroot: Sysroot = "",
+) -> None:
+    """Photograph this node into a sealed bundle. The bundle's path is the last line of stdout."""
+    from forensics.capture.session import CaptureOptions
+    from forensics.cli.capture import capture_command
+
+    options = CaptureOptions(
+        engine=engine,
+        pids=tuple(pid or ()),
+        logs=tuple(log or ()),
+        out=out,
+        incident=incident,
+        profile=profile,
+        deadline_s=deadline,
+        window_s=window,
+        trigger=trigger,
+        reason=reason,
+        patches=patches,
+        keep_directory=keep,
+        sysroot=sysroot,
+    )
+    raise typer.Exit(capture_command(options, quiet=quiet, analyze=analyze))
+
+
+@app.command()
+def analyze(
+    paths: Annotated[list[str], typer.Argument(metavar="PATH...", help="Bundles, directories of bare logs, files, or - for stdin.")],
+    out: Annotated[Path | None, typer.Option(help="Also write report.json, report.md and report.html there.", metavar="DIR")] = None,
+    fmt: Annotated[str, typer.Option("--format", help="terminal, json, markdown or html.", metavar="FORMAT")] = "terminal",
+    fail_on: Annotated[
+        str | None, typer.Option(help="possible, supported or established: exit 1 on such a problem.", metavar="GRADE")
+    ] = None,
+) -> None:
+    """Say which rank broke first, what the others wait for, what was ruled out, and what nobody looked at."""
+    from forensics.cli.analyze import analyze_command
+
+    raise typer.Exit(analyze_command(paths, out, fmt, fail_on))
+
+
+@app.command()
+def collect(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="stacks, queues, process, cpu, health, memory, clock, gpu, thermal, …")],
+    pid: Annotated[
+        list[int] | None, typer.Option(help="A process to look at. May be repeated. Default: every engine.", metavar="PID")
+    ] = None,
+    samples: Annotated[int, typer.Option(min=1, max=1000, help="How often to look.")] = 1,
+    interval: Annotated[float, typer.Option(min=0.0, help="Seconds from the start of one sample to the next.", metavar="S")] = 2.0,
+    out: Annotated[Path | None, typer.Option(help="Write a bundle directory there instead of JSON lines on stdout.", metavar="DIR")] = None,
+    log: Annotated[list[Path] | None, typer.Option(help="A further log file, for rpclogs.", metavar="FILE")] = None,
+    patches: Annotated[Path | None, typer.Option(help="patches.toml, for patches.", metavar="FILE")] = None,
+    sysroot: Sysroot = "",
+) -> None:
+    """Run one collector alone: evidence as JSON lines on stdout, attempts on stderr."""
+    from forensics.cli.collect import collect_command
+
+    raise typer.Exit(
+        collect_command(
+            name,
+            pids=tuple(pid or ()),
+            samples=samples,
+            interval_s=interval,
+            out=out,
+            logs=tuple(log or ()),
+            patches=patches,
+            sysroot=sysroot,
+        )
+    )
+
+
+@app.command()
+def doctor(
+    out: Annotated[Path, typer.Option(help="Where bundles would be written.", metavar="DIR")] = Path(),
+) -> None:
+    """Preflight: what this machine lets us see, with the cure for each lack. Exits 3 when something lacks."""
+    from forensics.cli.doctor import doctor_command
+
+    raise typer.Exit(doctor_command(out))
+
+
+@app.command()
+def verify(
+    bundle: Annotated[str, typer.Argument(metavar="BUNDLE", help="A bundle, packed or not.")],
+) -> None:
+    """Check that a bundle is whole and unchanged, and say what is lost if it is not."""
+    from forensics.cli.verify import verify_command
+
+    raise typer.Exit(verify_command(bundle))
+
+
+@app.command()
+def demo(
+    out: Annotated[Path | None, typer.Option(help="Keep the demo's bundle and reports there.", metavar="DIR")] = None,
+    fault: Annotated[str, typer.Option(help="stop, exception, deadlock or queue-blocked.", metavar="FAULT")] = "stop",
+) -> None:
+    """No engine needed: start a small one, stall one of its ranks, capture, analyse, and print the verdict."""
+    from forensics.cli.demo import demo_command
+
+    raise typer.Exit(demo_command(out, fault))
