@@ -64,7 +64,7 @@ def grids(report: Report) -> list[Grid]:
 
 
 def _process_grid(heading: str, cells: Iterable[CoverageCell], coverage: Coverage, engine: EngineReport | None) -> Grid:
-    cells = list(cells)
+    cells = [c for c in cells if not view.not_found(c)]
     sources = tuple(dict.fromkeys(c.source for c in cells))
     by_owner: dict[tuple[str, int | None, int | None], list[CoverageCell]] = {}
     # a rank is one row however many processes (an old and a new one) carried it; a process without a rank is its own row

@@ -53,7 +53,7 @@ def _days(events: tuple[TimelineEvent, ...]) -> list[str]:
 
 
 def _when(finding: Finding) -> str:
-    """"since 10:02:00Z" or "from … to …", with the basis where it is not a plain instant; "" when undated."""
+    """ "since 10:02:00Z" or "from … to …", with the basis where it is not a plain instant; "" when undated."""
     if finding.since is None:
         return ""
     begin = times.range_words(finding.since)

@@ -18,6 +18,7 @@ _GUTTER = 11
 _GRADE = 13
 # How many of each fit on one screen of about 40 lines. What is left out is counted, never dropped silently.
 _MANY_CLAIMS, _MANY_WAITS, _MANY_REFUTED, _MANY_UNSEEN, _MANY_STEPS = 7, 5, 3, 5, 3
+_MANY_SOURCES = 6
 _NO_LIMIT = 1_000_000
 
 
@@ -28,7 +29,23 @@ def plain(report: Report, *, width: int = WIDTH, verbose: bool = False) -> str:
 
 def lines(report: Report, *, width: int = WIDTH, verbose: bool = False) -> Iterator[Line]:
     """Coverage, verdict, root, waits, findings, what was ruled out, what nobody could see, what to do next."""
-    many = _NO_LIMIT if verbose else 1
+    for line in _screen(report, width, _NO_LIMIT if verbose else 1):
+        yield _fit(line, width)
+
+
+def _fit(line: Line, width: int) -> Line:
+    """`line` in at most `width` columns: a name that nobody expected to be this long must not break the screen."""
+    left = width
+    fitted: Line = []
+    for style, text in line:
+        fitted.append((style, clip(text, left)))
+        left -= display_width(text)
+        if left <= 0:
+            break
+    return fitted
+
+
+def _screen(report: Report, width: int, many: int) -> Iterator[Line]:
     yield from _coverage(report, width)
     yield from _verdict(report, width)
     yield from _root(report, report.root, width)
@@ -62,12 +79,13 @@ def _coverage(report: Report, width: int) -> Iterator[Line]:
     lost = [view.rank_words(view.unseen_ranks(coverage)), ", ".join(map(one_line, view.unseen_nodes(coverage)))]
     if coverage.unseen_node_count:
         lost.append(f"{coverage.unseen_node_count} more node(s) of unknown name")
-    blind = sum(len(g.ranks or g.pids or (0,)) for g in view.cell_groups(view.all_cells(report)) if g.outcome.blind)
+    blind = view.blind_sources(report)
     said = view.coverage_sentence(coverage)
     if any(lost):
         said += "; not seen: " + ", ".join(part for part in lost if part)
     if blind:
-        said += f"; {blind} source{'s were' if blind > 1 else ' was'} not read"
+        more = f" and {len(blind) - _MANY_SOURCES} more" if len(blind) > _MANY_SOURCES else ""
+        said += f"; not read: {', '.join(map(one_line, blind[:_MANY_SOURCES]))}{more}"
     yield from _block("seen", _wrapped(said, width - _GUTTER, "" if coverage.complete and not blind else "warn"))
 
 
@@ -168,7 +186,7 @@ def _ground(name: str, ref: EvidenceRef | None, span: int, others: int = 0) -> L
 
 def _tail(text: str, width: int) -> str:
     """The end of a path says more than its beginning."""
-    return text if display_width(text) <= width else "…" + text[-(width - 1) :]
+    return text if display_width(text) <= width else clip(text[::-1], width)[::-1]
 
 
 def _refuted(report: Report, width: int, limit: int) -> Iterator[Line]:

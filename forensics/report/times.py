@@ -54,7 +54,7 @@ def day(ns: int | None) -> str:
 
 
 def range_words(when: TimeRange | None) -> str:
-    """"10:02:00Z", or "10:02:00Z to 10:02:45Z" when it is not known more closely than that."""
+    """ "10:02:00Z", or "10:02:00Z to 10:02:45Z" when it is not known more closely than that."""
     if when is None:
         return "?"
     first = clock(when.earliest_ns)

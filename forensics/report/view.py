@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -44,7 +45,7 @@ def ranges(numbers: Iterable[int]) -> str:
 
 
 def rank_words(ranks: Sequence[int]) -> str:
-    """"rank 1", "ranks 0-3,7", or "" for none."""
+    """ "rank 1", "ranks 0-3,7", or "" for none."""
     return f"rank{'s' * (len(set(ranks)) > 1)} {ranges(ranks)}" if ranks else ""
 
 
@@ -52,7 +53,7 @@ def rank_words(ranks: Sequence[int]) -> str:
 
 
 def coverage_sentence(coverage: Coverage) -> str:
-    """"2 of 2 ranks, 1 of 1 nodes seen". What is not known to exist is not counted, and that is said."""
+    """ "2 of 2 ranks, 1 of 1 nodes seen". What is not known to exist is not counted, and that is said."""
     ranks = set(coverage.expected_ranks) | set(coverage.seen_ranks)
     nodes = set(coverage.expected_nodes) | set(coverage.seen_nodes)
     count = len(nodes) + coverage.unseen_node_count
@@ -97,44 +98,67 @@ def all_cells(report: Report) -> tuple[CoverageCell, ...]:
     return tuple(dict.fromkeys((*report.coverage.cells, *(c for e in report.engines for c in e.coverage.cells))))
 
 
+Place = tuple[str, int | None, int | None]
+"""node, rank, pid"""
+
+
 @dataclass(frozen=True)
 class CellGroup:
-    """Cells that went the same way for the same reason, so that sixty ranks make one line."""
+    """Cells that went the same way for the same reason, so that sixty ranks or ten sources make one line."""
 
     outcome: Outcome
-    source: str
+    sources: tuple[str, ...]
     reason: str
     cure: str
-    node: str
-    ranks: tuple[int, ...]
-    pids: tuple[int, ...]
+    places: tuple[Place, ...]
+
+    @property
+    def source(self) -> str:
+        return ", ".join(self.sources)
 
     @property
     def who(self) -> str:
-        whose = rank_words(self.ranks) or (f"pid{'s' * (len(self.pids) > 1)} {', '.join(map(str, self.pids))}" if self.pids else "")
-        return f"{whose} on {self.node}" if whose else self.node
+        """ "ranks 0-3 on gpu-a", "pid 17 on gpu-a", "gpu-a"; many are counted."""
+        ranks = rank_words([rank for _, rank, _ in self.places if rank is not None])
+        pids = [pid for _, rank, pid in self.places if rank is None and pid is not None]
+        whose = [ranks, f"pid {pids[0]}" if len(pids) == 1 else f"{len(pids)} processes" if pids else ""]
+        where = names_or_count(list(dict.fromkeys(node for node, _, _ in self.places)), "nodes")
+        return " and ".join(part for part in whose if part) + f" on {where}" if any(whose) else where
+
+
+_MOST_NAMES = 4
+
+
+def names_or_count(names: Sequence[str], what: str) -> str:
+    """ "a, b", or "8 nodes" when naming them would fill the line."""
+    return ", ".join(names) if len(names) <= _MOST_NAMES else f"{len(names)} {what}"
 
 
 def cell_groups(cells: Iterable[CoverageCell]) -> list[CellGroup]:
-    """Cells worth a word (not OK, EMPTY or ABSENT without a reason), grouped; blind ones first."""
-    found: dict[tuple[Outcome, str, str, str, str, bool], list[CoverageCell]] = {}
+    """Cells worth a word (not OK, EMPTY or ABSENT without a reason), grouped; blind ones first.
+
+    Squares of a rank that was not even found (node "?") are left out: that it was not seen is said for itself.
+    """
+    by_source: dict[tuple[Outcome, str, str, str], dict[Place, None]] = {}
     for c in cells:
-        if c.outcome in (Outcome.OK, Outcome.EMPTY) or (c.outcome is Outcome.ABSENT and not c.reason):
+        if c.outcome in (Outcome.OK, Outcome.EMPTY) or (c.outcome is Outcome.ABSENT and not c.reason) or not_found(c):
             continue
-        found.setdefault((c.outcome, c.source, c.reason, c.cure, c.node, c.rank is None), []).append(c)
-    groups = [
-        CellGroup(
-            outcome,
-            source,
-            reason,
-            cure,
-            node,
-            tuple(sorted({c.rank for c in members if c.rank is not None})),
-            tuple(sorted({c.pid for c in members if c.pid is not None})),
-        )
-        for (outcome, source, reason, cure, node, _), members in found.items()
-    ]
-    return sorted(groups, key=lambda g: (not g.outcome.blind, g.outcome is Outcome.ABSENT))
+        by_source.setdefault((c.outcome, c.reason, c.cure, c.source), {})[c.node, c.rank, c.pid] = None
+    together: dict[tuple[Outcome, str, str, tuple[Place, ...]], list[str]] = {}
+    for (outcome, reason, cure, source), places in by_source.items():
+        together.setdefault((outcome, reason, cure, tuple(places)), []).append(source)
+    groups = [CellGroup(outcome, tuple(names), reason, cure, places) for (outcome, reason, cure, places), names in together.items()]
+    return sorted(groups, key=lambda g: (not g.outcome.blind, g.outcome is Outcome.SKIPPED, g.outcome is Outcome.ABSENT))
+
+
+def not_found(cell: CoverageCell) -> bool:
+    """Whether this square belongs to a rank of which no process was found on any node."""
+    return cell.node == "?" and cell.outcome is Outcome.SKIPPED
+
+
+def blind_sources(report: Report) -> list[str]:
+    """Names of the sources that were not read somewhere, tried ones first."""
+    return list(dict.fromkeys(s for g in cell_groups(all_cells(report)) if g.outcome.blind for s in g.sources))
 
 
 # ---------------------------------------------------------------------------------------------------------- findings
@@ -179,9 +203,9 @@ def contradiction(finding: Finding) -> EvidenceRef | None:
 
 
 def where_words(finding: Finding) -> str:
-    """"rank 1 · pid 4243 · node1", as far as known; many pids are counted."""
+    """ "rank 1 · pid 4243 · node1", as far as known; many pids are counted."""
     pids = f"pid {finding.pids[0]}" if len(finding.pids) == 1 else f"{len(finding.pids)} processes" if finding.pids else ""
-    return " · ".join(part for part in (rank_words(finding.ranks), pids, ", ".join(finding.nodes)) if part)
+    return " · ".join(part for part in (rank_words(finding.ranks), pids, names_or_count(finding.nodes, "nodes")) if part)
 
 
 def next_steps(report: Report) -> list[str]:
@@ -238,12 +262,32 @@ def no_root_words(report: Report) -> str:
     return "not named: the evidence does not say who broke first"
 
 
+_FULL_NAME = re.compile(r"(?:(rank \d+) )?\((.+), (pid \d+) on (.+)\)")
+
+
+def participants(waits: Iterable[Wait]) -> dict[str, tuple[str, str]]:
+    """Every name in the wait-for graph to (short name, the rest): "rank 1 (worker TP1, pid 17 on a)" is ("worker TP1", "rank 1 · pid 17").
+
+    Where two would have the same short name (two engines), both keep their full one.
+    """
+    names = list(dict.fromkeys(name for w in waits for name in (w.waiter, w.waits_for)))
+    nodes = {m[4] for name in names if (m := _FULL_NAME.fullmatch(name))}
+    short: dict[str, tuple[str, str]] = {}
+    for name in names:
+        m = _FULL_NAME.fullmatch(name)
+        rest = [m[1], m[3], m[4] if len(nodes) > 1 else ""] if m else []
+        short[name] = (m[2] if m else name, " · ".join(part for part in rest if part))
+    labels = [label for label, _ in short.values()]
+    return {name: (label, rest) if labels.count(label) == 1 else (name, "") for name, (label, rest) in short.items()}
+
+
 @dataclass(frozen=True)
 class WaitLine:
     """Everybody who waits for the same one, in the same way."""
 
     waiters: str
     target: str
+    target_detail: str
     via: str
     grade: Grade
     ref: EvidenceRef
@@ -251,16 +295,18 @@ class WaitLine:
 
 
 def wait_lines(waits: Sequence[Wait]) -> list[WaitLine]:
+    names = participants(waits)
     found: dict[tuple[str, str, Grade], list[Wait]] = {}
     for wait in waits:
         found.setdefault((wait.waits_for, wait.via, wait.grade), []).append(wait)
     return [
-        WaitLine(_together(members), target, via, grade, members[0].ref, len(members)) for (target, via, grade), members in found.items()
+        WaitLine(_together(members, names), *names[target], via, grade, members[0].ref, len(members))
+        for (target, via, grade), members in found.items()
     ]
 
 
-def _together(waits: Sequence[Wait]) -> str:
-    names = list(dict.fromkeys(w.waiter for w in waits))
+def _together(waits: Sequence[Wait], short: dict[str, tuple[str, str]]) -> str:
+    names = list(dict.fromkeys(short[w.waiter][0] for w in waits))
     ranks = [w.waiter_rank for w in waits if w.waiter_rank is not None]
     if len(names) > 2 and len(ranks) == len(waits):
         return rank_words(ranks)

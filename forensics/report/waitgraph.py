@@ -6,6 +6,7 @@ share a column and their edges bow outwards. Ranks that wait in the same way for
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -73,15 +74,17 @@ def draw(report: Report) -> Drawing | None:
 
 def _root_name(report: Report) -> str:
     """The participant of the graph that the root names, or ""."""
-    label = view.process_label(report, report.root)
-    names = {w.waits_for for w in report.waits} | {w.waiter for w in report.waits}
-    if label in names:
-        return label
-    if report.root.rank is None:
-        return ""
-    by_rank = {w.waits_for for w in report.waits if w.target_rank == report.root.rank}
-    by_rank |= {w.waiter for w in report.waits if w.waiter_rank == report.root.rank}
-    return by_rank.pop() if len(by_rank) == 1 else ""
+    root = report.root
+    names = list(dict.fromkeys(name for w in report.waits for name in (w.waiter, w.waits_for)))
+    label = view.process_label(report, root)
+    by_label = [n for n in names if label and n == label]
+    by_pid = [n for n in names if root.pid is not None and re.search(rf"\bpid {root.pid}\b", n)]
+    ranked = [(w.waiter, w.waiter_rank) for w in report.waits] + [(w.waits_for, w.target_rank) for w in report.waits]
+    by_rank = [n for n in names if root.rank is not None and (n, root.rank) in ranked]
+    for found in (by_label, by_pid, by_rank):
+        if len(found) == 1:
+            return found[0]
+    return ""
 
 
 def _groups(waits: Sequence[Wait], root: str) -> dict[str, str]:
@@ -114,6 +117,7 @@ class _Layout:
         self.edges = edges
         self.root = _root_name(report)
         self.ranks = self._ranks()
+        self.short = view.participants(report.waits)
         depth = self._depths()
         deepest = max(depth.values())
         self.column = {name: deepest - depth[name] for name in names}
@@ -148,13 +152,13 @@ class _Layout:
         return order
 
     def _label(self, name: str) -> tuple[str, str]:
-        detail = ""
-        if name in self.ranks:
+        label, detail = self.short.get(name, (name, ""))
+        if not detail and name in self.ranks:
             pids = [p.pid for e in self.report.engines for p in e.processes if p.label == name]
             detail = f"rank {self.ranks[name]}" + (f" · pid {pids[0]}" if len(pids) == 1 else "")
         if name == self.root:
             detail = " · ".join(part for part in (detail, "root") if part)
-        return clip(one_line(name), _LONGEST_LABEL), detail
+        return clip(one_line(label), _LONGEST_LABEL), clip(one_line(detail), _LONGEST_LABEL)
 
     def drawing(self) -> Drawing:
         labels = {name: self._label(name) for name in self.names}
@@ -225,7 +229,7 @@ def components(names: Iterable[str], edges: Iterable[_Edge]) -> dict[str, int]:
     stack: list[str] = []
     found: dict[str, int] = {}
     count = 0
-    for start in onward:
+    for start in list(onward):
         if start in index:
             continue
         index[start] = low[start] = len(index)
