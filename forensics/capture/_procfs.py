@@ -260,7 +260,7 @@ def piped_logs(pipe: str, readers: Collection[int], places: Places) -> list[str]
             continue
         for fd in sorted(descriptors):
             flags = re.search(r"^flags:\s*(\d+)", _text(places.path(pid, "fdinfo", fd)), re.MULTILINE)
-            if fd and flags and int(flags[1], 8) & (os.O_WRONLY | os.O_RDWR):
+            if fd not in (0, 2) and flags and int(flags[1], 8) & (os.O_WRONLY | os.O_RDWR):
                 found.append(log_path(pid, fd, link(places.path(pid, "fd", fd)), places))
     return [path for path in dict.fromkeys(found) if path]
 

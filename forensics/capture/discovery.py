@@ -159,17 +159,16 @@ def _sparse(one: procfs.Glance, node: str) -> ProcessInfo:
 
 def _with_piped_logs(table: list[ProcessInfo], seen: dict[int, procfs.Glance], places: procfs.Places) -> list[ProcessInfo]:
     """`serve | tee log`: the file lies behind the process at the other end of the pipe, usually in the same session."""
-    pipes = {pipe for info in table for pipe in (info.stdout, info.stderr) if pipe.startswith("pipe:") and not info.log_files}
+    pipes = {pipe for info in table for pipe in (info.stdout, info.stderr) if pipe.startswith("pipe:")}
     if not pipes:
         return table
     sessions = {info.session for info in table}
     readers = [pid for pid, one in seen.items() if one.session in sessions and not one.kernel]
     found, _ = each(pipes, lambda pipe: procfs.piped_logs(pipe, readers, places), PATIENCE_S)
+    behind = [(info, [path for pipe in (info.stdout, info.stderr) for path in found.get(pipe, ())]) for info in table]
     return [
-        info
-        if info.log_files
-        else msgspec.structs.replace(info, log_files=tuple(dict.fromkeys([*found.get(info.stdout, ()), *found.get(info.stderr, ())])))
-        for info in table
+        msgspec.structs.replace(info, log_files=tuple(dict.fromkeys([*paths, *info.log_files]))) if paths else info
+        for info, paths in behind
     ]
 
 

@@ -189,7 +189,8 @@ os._exit(0)
         os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
 
 
-def test_child_that_eats_memory_fails_alone() -> None:
+def test_child_that_eats_memory_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MEMORY_BYTES", 256 << 20)
     sink, _ = run("attempt()\nkept = [b'x' * (1 << 26) for _ in range(1 << 20)]", deadline_s=50.0)
     assert sink.attempts[-1][1].outcome is Outcome.FAILED and "MemoryError" in sink.attempts[-1][1].reason
 
