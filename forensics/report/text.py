@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Iterable, Iterator
 
@@ -180,8 +181,25 @@ def _ground(name: str, ref: EvidenceRef | None, span: int, others: int = 0) -> L
     place = one_line(f"{ref.source} {ref.locator}".strip())
     place = _tail(place, max(20, (span - display_width(head)) * 2 // 3))
     room = span - display_width(head) - display_width(place) - len(more) - 7
-    quote = f': "{clip(one_line(ref.quote), room)}"' if ref.quote and room > 8 else ""
+    quote = f': "{clip(_without_head(one_line(ref.quote), room), room)}"' if ref.quote and room > 8 else ""
     return [("dim", f"{head} · {place}"), ("quote", quote), ("dim", more)]
+
+
+# "(EngineCore pid=4231) ERROR 09-01 10:02:00 [core.py:1512] ", "2026-09-01T10:02:00.123Z ", "[2026-09-01 10:02:00] INFO: "
+_LOG_HEAD = re.compile(
+    r"""(?:\([^()]{1,40}\)\ )? (?:[A-Z]{4,8}:?\ )?
+    \[? (?:\d{4}-)? \d\d-\d\d [\ T] \d\d:\d\d:\d\d [\d.,]* (?:Z|[+-]\d\d:?\d\d)? \]? :?\s*
+    (?:[A-Z]{4,8}:?\s*)? (?:\[[^\[\]]{1,60}\]\ )?""",
+    re.VERBOSE,
+)
+
+
+def _without_head(quote: str, room: int) -> str:
+    """Where a log line does not fit, its message says more than the time and place in front of it."""
+    if display_width(quote) <= room:
+        return quote
+    head = _LOG_HEAD.match(quote)
+    return "…" + quote[head.end() :].lstrip() if head else quote
 
 
 def _tail(text: str, width: int) -> str:
