@@ -194,8 +194,10 @@ def _by_timeout(view: View, timeout: LogHit, waits: list[LogHit], zero: list[Int
     last = before.until_ns if before and before.until_ns is not None else max((e for e in view.epochs if e < at), default=None)
     near = [h for h in waits if h.at and at - (limit + 60) * SECOND <= h.at.earliest_ns <= at]
     began = _minus(at, int(limit * SECOND))
+    if not limit:
+        began = TimeRange(earliest_ns=last if last is not None else at, latest_ns=at, basis="inferred")
     # the default limit is only believed when nothing moved within it (a stats line speaks of the ten seconds before it)
-    if not known and last is not None and last > began.latest_ns + STATS_WINDOW_NS:
+    elif not known and last is not None and last > began.latest_ns + STATS_WINDOW_NS:
         began = TimeRange(earliest_ns=last - STATS_WINDOW_NS if before else last, latest_ns=at, basis="inferred")
     if near and near[0].at:
         warned = _minus(near[0].at.earliest_ns, int(near[0].fields["seconds"]) * SECOND)

@@ -8,7 +8,17 @@ from forensics.engines._profile import FramePattern
 
 _COLLECTIVE = r"(all_?reduce\w*|all_?gather\w*|reduce_scatter\w*|all_?to_?all\w*|broadcast\w*|barrier|batch_isend_irecv)"
 
+_LOOP = r"\S*(?:busy_loop|event_loop|worker_loop|main_loop|run_loop)\w*"
+
 FRAMES = (
+    # a loop that reads its next message, called straight from the loop: idle, whatever it reads from
+    FramePattern(
+        "rpc-idle",
+        rf"(?m)^\S*(?:dequeue|recv\w*|read_message|get_next\w*|get|poll) \([^\n]*\n{_LOOP} \(",
+        within=8,
+        target="the next call",
+    ),
+    FramePattern("rpc-response", r"(?m)^\S*(?:get_response|wait_for_response\w*|collective_rpc) \(", within=8, target="a worker's answer"),
     # torch.distributed and the engines' communicators name their entry points after the operation
     FramePattern("collective", rf"(?m)^(?:\S*\.)?_?{_COLLECTIVE} \((?!.*shm_broadcast)", within=6, target="the other ranks of its group"),
     FramePattern("collective", r"(?m)^Work\.wait|^wait \(torch/distributed", within=4, target="the other ranks of its group"),

@@ -108,12 +108,14 @@ def parse(inp: Input, sink: Sink) -> None:
     _bounds(inp, scan)
     _, known = _known()
     for line, start in _lines(data, inp):
+        if line.message.startswith("Traceback"):
+            line = _above(line, data, start, inp)
         if line.at:
             scan.dated(line.at)
         if line.process and line.pid is not None:
             scan.processes.setdefault(line.pid, line.process)
         for signature in known:
-            if signature.literal in line.text and (m := signature.regex.search(line.message)):
+            if signature.literal in line.message and (m := signature.regex.search(line.message)):
                 _hit(signature, m, line, data, start, scan)
                 break
     for hit in (*scan.hits, *_markers(inp)):
@@ -131,6 +133,17 @@ def parse(inp: Input, sink: Sink) -> None:
             pids=tuple(scan.processes),
         )
     )
+
+
+def _above(line: Line, data: Buffer, start: int, inp: Input) -> Line:
+    """A traceback without a prefix belongs to the dated line above it: logging writes the message first, then the traceback."""
+    if line.at or line.process or start < 2:
+        return line
+    begin = data.rfind(b"\n", max(0, start - LINE_BYTES), start - 1) + 1
+    above = take_apart(bytes(data[begin : start - 1]).decode("utf-8", "replace").rstrip("\r"), line.number - 1, inp)
+    if above.at is None or above.level not in ("ERROR", "CRITICAL", "FATAL", "WARNING"):
+        return line
+    return Line(line.number, above.text, line.message, above.process, above.pid, above.rank, above.level, above.at)
 
 
 def _hit(signature: Signature, m: re.Match[str], line: Line, data: Buffer, start: int, scan: _Scan) -> None:

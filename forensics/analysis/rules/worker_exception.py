@@ -19,13 +19,19 @@ def worker_exceptions(view: View) -> list[tuple[LogHit, EngineProcess | None]]:
     """First exception of each worker with its process, in order of time: what the engine's own line or a traceback shows."""
     out: dict[tuple[str, int | None], tuple[LogHit, EngineProcess | None]] = {}
     for hit in view.hits_of("vllm-worker-exception", "python-traceback"):
-        process = view.process(hit.node, hit.pid)
+        process = view.process(hit.node, hit.pid) or _by_rank(view, hit)
         if hit.signature == "python-traceback" and not (process and process.role is Role.WORKER and hit.fields.get("exc_type")):
             continue
         if _torn_down(view, hit):
             continue
-        out.setdefault((hit.node, hit.pid), (hit, process))
+        out.setdefault((hit.node, process.pid if process else hit.pid), (hit, process))
     return list(out.values())
+
+
+def _by_rank(view: View, hit: LogHit) -> EngineProcess | None:
+    """The worker of the rank that a line names, where the line names no pid."""
+    mine = [w for w in view.workers if hit.rank is not None and w.rank and w.rank.rank == hit.rank and w.info.node == hit.node]
+    return mine[0] if hit.pid is None and len(mine) == 1 else None
 
 
 def _torn_down(view: View, hit: LogHit) -> bool:
