@@ -7,13 +7,20 @@ since the last report, and starts anew: "gaps SECONDS…" in the order of the ra
 
 from __future__ import annotations
 
-import socket
+import http.server
 import subprocess
 import sys
 import threading
 import time
 
 BEAT_S = 0.001
+
+
+class Front(http.server.BaseHTTPRequestHandler):
+    """Answers 501 to everything: a port that accepts and stays silent would make every probe wait for its limit."""
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
 
 
 class Heartbeat:
@@ -58,7 +65,8 @@ def rank(threads: int, frames: int) -> None:
 
 
 def head(processes: int, threads: int, frames: int) -> None:
-    listener = socket.create_server(("127.0.0.1", 0))  # a front that listens, as servers do; nobody answers on it
+    front = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Front)
+    threading.Thread(target=front.serve_forever, daemon=True).start()
     command = [sys.executable, __file__, str(processes), str(threads), str(frames), "--world-size", str(processes), "--rank"]
     pipe = subprocess.PIPE
     ranks = [subprocess.Popen([*command, str(number)], stdin=pipe, stdout=pipe, text=True) for number in range(processes)]
@@ -71,7 +79,6 @@ def head(processes: int, threads: int, frames: int) -> None:
             each.stdin.write("\n")
             each.stdin.flush()
         print("gaps", *(each.stdout.readline().strip() for each in ranks if each.stdout), flush=True)
-    listener.close()
     for each in ranks:
         assert each.stdin
         each.stdin.close()

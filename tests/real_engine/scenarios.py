@@ -1,0 +1,157 @@
+"""What is done to a server of two ranks, and what must then be said of it. Each function asserts and returns what was seen."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+from judge import CONSEQUENCES, STRONG, Seen, analyze, assert_no_wrong_established, assert_nothing_broke, assert_root, look
+from real_server import Server, eventually, process_state
+
+CULPRIT = "VLLM::Worker_TP1"
+STALL = {*CONSEQUENCES, "rank-not-responding", "rank-divergence-collective"}
+"""True of a rank that stands while the other waits for it in a collective."""
+REFUTED_OR_SILENT = ("", "refuted", "not assessable")
+
+
+def idle(server: Server) -> Seen:
+    server.wait_idle()
+    seen = look(server, name="idle")
+    assert_nothing_broke(seen)
+    assert seen.grade("idle-healthy") in STRONG
+    assert seen.grade("engine-stalled") in REFUTED_OR_SILENT
+    assert_no_wrong_established(seen, {"idle-healthy", "idle-cpu-spin"})
+    assert seen.report["coverage"]["seen_ranks"] == [0, 1]
+    return seen
+
+
+def normal_traffic(server: Server) -> Seen:
+    load = server.loaded(4, 500, seconds=40)  # goes on for longer than the capture takes
+    seen = look(server, name="normal")
+    assert load.process.poll() is None, "the load ended before the capture did: nothing is proven"
+    assert_nothing_broke(seen)
+    assert seen.grade("healthy-serving") == "established"
+    assert seen.grade("engine-stalled") in REFUTED_OR_SILENT
+    assert_no_wrong_established(seen, {"healthy-serving", "busy-spin"})
+    assert load.all_answered(), load.events
+    return seen
+
+
+def slow_steps(server: Server) -> Seen:
+    """Three seconds a step on rank 1 is slow and is no stall; every request is answered."""
+    server.fire("slow 1 3")
+    try:
+        load = server.load(2, 24)
+        eventually(lambda: server.metric("num_requests_running") >= 1, "a running request")
+        server.wait_step(2)
+        seen = look(server, name="slow")
+        assert load.process.poll() is None, "the load ended before the capture did: nothing is proven"
+        assert seen.root["finding"] is None and seen.root["rank"] is None, seen.root
+        assert seen.state in ("healthy", "degraded"), seen.report["verdict"]
+        assert seen.grade("slow-progress") in STRONG
+        assert seen.grade("engine-stalled") in REFUTED_OR_SILENT
+        assert_no_wrong_established(seen, {"slow-progress", "healthy-serving", "busy-spin"})
+        assert load.all_answered(), load.events
+    finally:
+        server.fire("")
+    return seen
+
+
+def stopped_under_load(server: Server) -> Seen:
+    load = server.loaded(8, 1500)
+    culprit = server.find(CULPRIT)
+    server.pause(culprit)
+    try:
+        server.wait_frozen()
+        seen = look(server, name="stopped")
+        assert_root(seen, "process-stopped", 1, pid=culprit)
+        assert seen.state == "stalled" and seen.grade("engine-stalled") == "established"
+        assert_no_wrong_established(seen, {*STALL, "process-stopped"})
+        assert process_state(culprit) == "T"
+    finally:
+        server.resume(culprit)
+    assert load.all_answered(), load.events
+    return seen
+
+
+def stopped_while_idle(server: Server) -> Seen:
+    """No metric ever moves or shows a request: work is visible only in stacks and sockets."""
+    server.wait_idle()
+    culprit = server.find(CULPRIT)
+    server.pause(culprit)
+    try:
+        load = server.load(4, 50)
+        server.wait_frozen()
+        assert server.metric("num_requests_running") == 0 and load.process.poll() is None
+        seen = look(server, name="stopped-idle")
+        assert_root(seen, "process-stopped", 1, pid=culprit)
+        assert seen.state == "stalled" and seen.grade("engine-stalled") == "established"
+        assert_no_wrong_established(seen, {*STALL, "process-stopped"})
+    finally:
+        server.resume(culprit)
+    assert load.all_answered(), load.events
+    return seen
+
+
+def exception_that_nobody_is_told(server: Server) -> Seen:
+    """The server is lost afterwards: what rank 1 has missed of the collective cannot be made good."""
+    server.loaded(4, 1500)
+    server.fire("exc 1")
+    eventually(lambda: "WorkerProc hit an exception" in server.text, "the worker's exception")
+    server.wait_frozen()
+    seen = look(server, name="exception")
+    assert_root(seen, "worker-exception-swallowed", 1, pid=server.find(CULPRIT))
+    assert seen.state == "stalled" and seen.grade("engine-stalled") == "established"
+    assert_no_wrong_established(seen, {*STALL, "worker-exception-swallowed"})
+    return seen
+
+
+def lock_deadlock(server: Server) -> Seen:
+    server.loaded(4, 1500)
+    server.fire("deadlock 1")
+    server.wait_frozen()
+    seen = look(server, name="deadlock")
+    assert_root(seen, "rank-divergence-collective", 1, pid=server.find(CULPRIT))
+    assert seen.state == "stalled" and seen.grade("engine-stalled") == "established"
+    # plain locks store no owner, and stacks alone cannot tell one lock from another
+    assert seen.grade("lock-deadlock") in ("supported", "possible")
+    assert_no_wrong_established(seen, STALL)
+    return seen
+
+
+def queue_full(server: Server) -> Seen:
+    server.loaded(4, 1500)
+    server.fire("qfull 0")
+    eventually(lambda: "queue.Full" in server.text, "the exception", every=0.05)
+    seen = look_at_the_dying(server, "queue-full")
+    assert_root(seen, "bounded-queue-overflow", 0)
+    assert seen.grade("engine-died") in STRONG and seen.state == "dead"
+    assert_no_wrong_established(seen, {*CONSEQUENCES, "bounded-queue-overflow", "engine-died", "worker-process-died"})
+    assert seen.grade("memory-exhaustion") in REFUTED_OR_SILENT, "more memory would not have helped"
+    return seen
+
+
+def killed_under_load(server: Server) -> Seen:
+    server.loaded(4, 1500)
+    os.kill(server.find(CULPRIT), signal.SIGKILL)
+    seen = look_at_the_dying(server, "killed")
+    assert_root(seen, "worker-process-died", 1)
+    assert seen.state in ("dead", "stalled")
+    assert_no_wrong_established(seen, {*STALL, "worker-process-died", "engine-died"})
+    assert seen.grade("host-oom-kill") not in STRONG, "a SIGKILL is not an out-of-memory kill"
+    return seen
+
+
+def look_at_the_dying(server: Server, name: str) -> Seen:
+    """Capture while processes vanish; when none is left to capture, what remains is the log."""
+    try:
+        return look(server, name=name)
+    except AssertionError:
+        if server.processes():
+            raise
+        return analyze(server.log)
+
+
+REVERSIBLE = (idle, normal_traffic, slow_steps, stopped_under_load, stopped_while_idle)
+"""The server serves as before afterwards."""
+FATAL = (exception_that_nobody_is_told, lock_deadlock, queue_full, killed_under_load)
