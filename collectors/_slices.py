@@ -102,7 +102,7 @@ def last_bytes(path: str, limit: int) -> tuple[bytes, bool]:
             f.seek(max(0, size - limit - 1))
             cut = size > limit
         try:
-            while piece := f.read(BLOCK_BYTES):
+            while piece := f.read1(BLOCK_BYTES):  # read() would throw away what precedes a break
                 kept = (kept + piece)[-limit - 1 :]
                 cut = cut or len(kept) > limit
                 if time.monotonic() > deadline:  # a bomb, or simply large: what was reached is then not the end

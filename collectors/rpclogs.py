@@ -7,7 +7,6 @@ under its own name. Where output goes to a container runtime or to the journal, 
 
 from __future__ import annotations
 
-import itertools
 import os
 import re
 import stat
@@ -73,7 +72,9 @@ class Reader:
 
     def name(self, path: str) -> str:
         base = re.sub(r"[^A-Za-z0-9._-]+", "_", os.path.basename(path))[-80:].lstrip(".") or "log"
-        name = next(name for name in (base, *(f"{base}-{i}" for i in itertools.count(2))) if name not in self.names)
+        name, i = base, 1
+        while name in self.names:
+            name, i = f"{base}-{i + 1}", i + 1
         self.names.add(name)
         return name
 
