@@ -6,17 +6,18 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from forensics.bundle._stream import EvidenceStream
     from forensics.bundle.errors import BundleError, NotABundle
     from forensics.bundle.manifest import SCHEMA, Manifest
-    from forensics.bundle.read import Item, Source, expand_paths, open_source
+    from forensics.bundle.read import Item, Source, open_source, open_sources
     from forensics.bundle.redact import NullRedactor, Redactor
-    from forensics.bundle.verify import VerifyResult, verify
-    from forensics.bundle.write import BundleWriter, EvidenceStream
+    from forensics.bundle.verify import VerifyResult, verify_bundle
+    from forensics.bundle.write import BundleWriter
 
 _HOME = {
     "BundleError": "errors",
     "BundleWriter": "write",
-    "EvidenceStream": "write",
+    "EvidenceStream": "_stream",
     "Item": "read",
     "Manifest": "manifest",
     "NotABundle": "errors",
@@ -25,9 +26,9 @@ _HOME = {
     "SCHEMA": "manifest",
     "Source": "read",
     "VerifyResult": "verify",
-    "expand_paths": "read",
     "open_source": "read",
-    "verify": "verify",
+    "open_sources": "read",
+    "verify_bundle": "verify",
 }
 
 __all__ = [
@@ -42,9 +43,9 @@ __all__ = [
     "Redactor",
     "Source",
     "VerifyResult",
-    "expand_paths",
     "open_source",
-    "verify",
+    "open_sources",
+    "verify_bundle",
 ]
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 
 from forensics.bundle._names import unique_path
+from forensics.bundle._stream import write_all
 from forensics.model import Evidence
 
 COMMENT_PREFIX = "forensics.evidence/1 "
@@ -38,8 +39,8 @@ def pack_directory(path: Path, parent: int, folder: int, members: Sequence[tuple
         try:
             for name, record in members:
                 for piece in _member(path.name, folder, name, record):
-                    _write_all(out, piece)
-            _write_all(out, _gzip(bytes(BLOCK * 2)))
+                    write_all(out, piece)
+            write_all(out, _gzip(bytes(BLOCK * 2)))
             os.fsync(out)  # the next thing that happens to this node may be a reset
         finally:
             os.close(out)
@@ -79,9 +80,3 @@ def _member(root: str, folder: int, name: str, record: Evidence | None) -> Itera
 def _gzip(data: bytes) -> bytes:
     press = zlib.compressobj(LEVEL, zlib.DEFLATED, wbits=zlib.MAX_WBITS | 16)
     return press.compress(data) + press.flush()
-
-
-def _write_all(fd: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view) :]

@@ -11,7 +11,7 @@ import errno
 import hashlib
 import os
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from forensics.bundle._names import ATTEMPTS, CHECKSUMS, JOURNAL, MANIFEST, OWN_FILES, RESERVE, safe_path, unique_path
+from forensics.bundle._stream import EvidenceStream, close_all, write_all
 from forensics.bundle.errors import BundleError
 from forensics.bundle.manifest import SCHEMA, Manifest
 from forensics.model import Attempt, Evidence, Outcome
@@ -168,7 +169,7 @@ class BundleWriter:
             try:
                 fd = self._create(final)
             except OSError as error:
-                self._trouble(error, final)
+                self.trouble(error, final)
             self._open[final] = EvidenceStream(self, record, fd)
             return self._open[final]
 
@@ -193,13 +194,13 @@ class BundleWriter:
             self._folders[path] = os.open(name, _FOLDER, dir_fd=above)
         return self._folders[path]
 
-    def _spend(self, wanted: int) -> int:
+    def spend(self, wanted: int) -> int:
         with self._lock:
             granted = min(wanted, self._left)
             self._left -= granted
             return granted
 
-    def _finish(self, record: Evidence, counts: Mapping[str, int]) -> None:
+    def finish(self, record: Evidence, counts: Mapping[str, int]) -> None:
         with self._lock:
             if self._open.pop(record.path, None) is None:
                 return
@@ -208,7 +209,7 @@ class BundleWriter:
                 self.redactions[kind] = self.redactions.get(kind, 0) + count
             self._note(self._journal, record)
 
-    def _trouble(self, error: OSError, path: str) -> None:
+    def trouble(self, error: OSError, path: str) -> None:
         """A write failed. Recorded as the attempt of a collector called "bundle", so that coverage shows it."""
         full = error.errno in _FULL
         with self._lock:
@@ -218,7 +219,7 @@ class BundleWriter:
             cure = "free some space on the output disk and capture again" if full else "capture again with --out on a healthy disk"
             self._lost(reason, cure, Outcome.PARTIAL)
 
-    def _budget_spent(self, path: str) -> None:
+    def budget_spent(self, path: str) -> None:
         with self._lock:
             if not self._over_budget:
                 self._over_budget = True
@@ -254,7 +255,7 @@ class BundleWriter:
             end = 0
             try:
                 end = os.lseek(fd, 0, os.SEEK_END)
-                _write_all(fd, line)
+                write_all(fd, line)
                 return
             except OSError as error:
                 with contextlib.suppress(OSError):
@@ -291,7 +292,7 @@ class BundleWriter:
                 self._write_file(MANIFEST, manifest)
                 self._write_file(CHECKSUMS, lines.encode())
             except OSError as error:
-                self._trouble(error, MANIFEST)
+                self.trouble(error, MANIFEST)
                 return
             self.sealed = True
             with contextlib.suppress(OSError):
@@ -315,7 +316,7 @@ class BundleWriter:
     def _write_file(self, name: str, data: bytes) -> None:
         fd = os.open(name, _CREATE, 0o600, dir_fd=self._folders[""])
         try:
-            _write_all(fd, data)
+            write_all(fd, data)
         except OSError:
             with contextlib.suppress(OSError):
                 os.unlink(name, dir_fd=self._folders[""])
@@ -374,96 +375,13 @@ class BundleWriter:
             if self.closed:
                 return
             self.closed = True
-            _close((*self._folders.values(), self._parent, self._attempts, self._journal))
+            close_all((*self._folders.values(), self._parent, self._attempts, self._journal))
 
     def __enter__(self) -> BundleWriter:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
-
-
-class EvidenceStream:
-    """One file of evidence being written. Nothing here raises for a full disk: the record says `truncated` instead."""
-
-    def __init__(self, writer: BundleWriter, record: Evidence, fd: int | None) -> None:
-        self._writer = writer
-        self._record = record
-        self._fd = fd
-        self._cut = fd is None
-        self._size = 0
-        self._hash = hashlib.sha256()
-        self._redaction = writer.redactor.stream(record.kind, record.path)
-        self._done = False
-        self._lock = threading.Lock()
-
-    @property
-    def path(self) -> str:
-        """The path in the bundle."""
-        return self._record.path
-
-    def write(self, data: bytes) -> None:
-        """Redact and append. After a failed write or beyond the bundle's bound the rest is dropped and recorded."""
-        with self._lock:
-            if not self._cut and not self._done:
-                self._put(self._redaction.feed(data))
-
-    def close(self, *, truncated: bool = False) -> Evidence:
-        """End the file and return its record; a second call returns the same record."""
-        with self._lock:
-            if not self._done:
-                self._done = True
-                self._end(truncated)
-            return self._record
-
-    def _end(self, truncated: bool) -> None:
-        if not self._cut:
-            self._put(self._redaction.finish())
-        counts = self._redaction.counts
-        self._record = msgspec.structs.replace(
-            self._record,
-            size_bytes=self._size,
-            sha256=self._hash.hexdigest() if self._fd is not None else "",
-            truncated=truncated or self._cut or self._redaction.truncated,
-            redactions=sum(counts.values()),
-        )
-        if self._fd is not None:
-            _close((self._fd,))
-        self._writer._finish(self._record, counts)
-
-    def _put(self, data: bytes) -> None:
-        granted = self._writer._spend(len(data))
-        view = memoryview(data)[:granted]
-        try:
-            while view and self._fd is not None:
-                written = os.write(self._fd, view)
-                self._hash.update(view[:written])  # only what is really on disk: the sum of a cut file must hold too
-                self._size += written
-                view = view[written:]
-        except OSError as error:
-            self._cut = True
-            self._writer._trouble(error, self._record.path)
-        if granted < len(data):
-            self._cut = True
-            self._writer._budget_spent(self._record.path)
-
-    def __enter__(self) -> EvidenceStream:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
-        self.close(truncated=kind is not None)
-
-
-def _write_all(fd: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view) :]
-
-
-def _close(fds: Iterable[int]) -> None:
-    for fd in fds:
-        with contextlib.suppress(OSError):  # some filesystems report a full disk only here; the data is lost or not either way
-            os.close(fd)
 
 
 @contextlib.contextmanager

@@ -1,0 +1,69 @@
+"""List a folder that somebody hands us."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from forensics.bundle._names import ATTEMPTS, CHECKSUMS, JOURNAL, MANIFEST, OWN_FILES, printable
+
+MAX_FILES = 20_000
+MAX_DEPTH = 16
+ARCHIVES = (".tar.gz", ".tgz", ".tar")
+
+
+class Walk:
+    """The regular files below a folder, bounded; hidden ones skipped, links not followed, bundles of their own set apart."""
+
+    def __init__(self, root: Path, *, whole: bool = False) -> None:
+        self.files: list[tuple[str, os.stat_result]] = []
+        self.bundles: list[Path] = []
+        self.losses: list[str] = []
+        self._root = root
+        self._whole = whole
+        self._real = os.path.realpath(root)
+        self._walk(root, "", 0)
+
+    def _walk(self, folder: Path, prefix: str, depth: int) -> None:
+        try:
+            entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+        except OSError as error:
+            self.losses.append(f"{printable(prefix) or printable(str(folder))}: cannot be listed ({error.strerror})")
+            return
+        for entry in entries:
+            name = prefix + entry.name
+            if entry.name.startswith("."):
+                continue
+            if len(self.files) >= MAX_FILES:
+                self._once(f"more than {MAX_FILES} files: the rest was not read")
+                return
+            if entry.is_symlink():
+                self._link(entry.path, name)
+            elif entry.is_dir(follow_symlinks=False):
+                if not self._whole and is_bundle(Path(entry.path)):
+                    self.bundles.append(Path(entry.path))
+                elif depth < MAX_DEPTH:
+                    self._walk(Path(entry.path), name + "/", depth + 1)
+                else:
+                    self._once(f"folders deeper than {MAX_DEPTH} were not read")
+            elif not entry.is_file(follow_symlinks=False):
+                self.losses.append(f"{printable(name)} is not a regular file: refused")
+            elif not self._whole and name.endswith(ARCHIVES):
+                self.bundles.append(Path(entry.path))
+            else:
+                self.files.append((name, entry.stat(follow_symlinks=False)))
+
+    def _link(self, path: str, name: str) -> None:
+        target = os.path.realpath(path)
+        inside = target == self._real or target.startswith(self._real + os.sep)
+        if not inside or self._whole:  # a link to a file in the folder only repeats it
+            self.losses.append(f"{printable(name)} is a symbolic link{'' if inside else ' out of the folder'}: refused")
+
+    def _once(self, sentence: str) -> None:
+        if sentence not in self.losses:
+            self.losses.append(sentence)
+
+
+def is_bundle(folder: Path) -> bool:
+    names = {name for name in OWN_FILES if (folder / name).is_file()}
+    return ATTEMPTS in names or JOURNAL in names or {MANIFEST, CHECKSUMS} <= names
