@@ -6,7 +6,7 @@ import mmap
 import re
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
@@ -72,7 +72,8 @@ def _read_source(source: Source, case: Case) -> bool:
         case.meta |= {k: str(v) for k in ("incident", "trigger", "reason", "profile", "tool") if (v := getattr(manifest, k, ""))}
     else:
         reference = _latest_date(source) or reference
-    zones, markers = _first_pass(source, case)
+    ahead = _first_pass(source, case)
+    zones = ahead.zones
     calendar = Calendar(reference_ns=reference, utc_offset_s=zones.get(None, utc_offset))
     known = False
     bare_nodes: set[str] = set()
@@ -80,7 +81,7 @@ def _read_source(source: Source, case: Case) -> bool:
         node = bundle_node or (item.evidence and _origin_node(source)) or node_of(item.name)
         pid = item.evidence.pid if item.evidence else None
         zone = replace(calendar, utc_offset_s=zones[pid]) if pid in zones else calendar
-        found = _read_item(item, node, zone, markers, case)
+        found = _read_item(item, node, zone, ahead, case)
         known = known or found
         if not bundle_node:
             bare_nodes.add(node)
@@ -91,10 +92,18 @@ def _read_source(source: Source, case: Case) -> bool:
     return known
 
 
-def _first_pass(source: Source, case: Case) -> tuple[dict[int | None, int], tuple[tuple[str, str], ...]]:
-    """What must be known before logs are read: the zone that each process writes in (None: the node), and the patch markers."""
-    zones: dict[int | None, int] = {}
-    markers: list[tuple[str, str]] = []
+@dataclass
+class _Ahead:
+    """What must be known of a source before its logs are read."""
+
+    zones: dict[int | None, int] = field(default_factory=dict)
+    """pid to the offset of the zone it writes in; None is the node itself."""
+    boot_ns: int | None = None
+    markers: list[tuple[str, str]] = field(default_factory=list)
+
+
+def _first_pass(source: Source, case: Case) -> _Ahead:
+    ahead = _Ahead()
     for item in source.items():
         base = item.name.rsplit("/", 1)[-1]
         kind = item.evidence.kind if item.evidence else ""
@@ -102,15 +111,17 @@ def _first_pass(source: Source, case: Case) -> tuple[dict[int | None, int], tupl
             if kind == "patches-toml" or (not kind and base.endswith("patches.toml")):
                 tables = operator_patches(item.read(1024 * 1024).decode("utf-8", "replace"))
                 case.patches += tables
-                markers += [(t["name"], str(t["log_marker"])) for t in tables if t.get("log_marker")]
+                ahead.markers += [(t["name"], str(t["log_marker"])) for t in tables if t.get("log_marker")]
             elif kind == "clock":
                 clock = read_clock(item.read(1024 * 1024))
-                zones |= {t.pid: t.utc_offset_s for t in clock.targets if t.utc_offset_s is not None}
+                ahead.zones |= {t.pid: t.utc_offset_s for t in clock.targets if t.utc_offset_s is not None}
                 if clock.utc_offset_s is not None:
-                    zones[None] = clock.utc_offset_s
+                    ahead.zones[None] = clock.utc_offset_s
+                if clock.wall_ns is not None and clock.boottime_ns is not None:
+                    ahead.boot_ns = clock.wall_ns - clock.boottime_ns
         except (ValueError, msgspec.MsgspecError) as error:
             case.unread.append(f"{item.name}: {error}")
-    return zones, tuple(markers)
+    return ahead
 
 
 def _origin_node(source: Source) -> str:
@@ -138,7 +149,7 @@ def _buffer(item: Item) -> bytes | mmap.mmap:
         return handle.read(ITEM_BYTES)
 
 
-def _read_item(item: Item, node: str, calendar: Calendar, markers: tuple[tuple[str, str], ...], case: Case) -> bool:
+def _read_item(item: Item, node: str, calendar: Calendar, ahead: _Ahead, case: Case) -> bool:
     base = item.name.rsplit("/", 1)[-1]
     evidence = item.evidence
     kind = evidence.kind if evidence else ""
@@ -162,7 +173,8 @@ def _read_item(item: Item, node: str, calendar: Calendar, markers: tuple[tuple[s
         sample=evidence.sample if evidence else int(sample[1]) if sample else 0,
         at=TimeRange(earliest_ns=evidence.at_ns, latest_ns=evidence.at_ns, basis="sampled") if evidence and evidence.at_ns else None,
         calendar=calendar,
-        markers=markers,
+        boot_ns=ahead.boot_ns,
+        markers=tuple(ahead.markers),
     )
     sink = Sink()
     try:

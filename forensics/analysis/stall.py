@@ -39,6 +39,8 @@ class Stall:
 
 def find_stall(view: View) -> Stall | None:
     """The stall of the newest incident, or None when nothing speaks for one."""
+    if view.starting:
+        return None
     told = _told_by_log(view)
     seen = _seen_live(view)
     if seen is None:

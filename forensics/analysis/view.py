@@ -223,6 +223,18 @@ class View:
             ends = [s.last_ns for s in self.case.of(LogSpan) if s.last_ns and (s.node, s.ref.source) in self._log_files]
         return max(ends, default=None)
 
+    @cached_property
+    def starting(self) -> bool:
+        """Started, and neither ready nor serving nor ended since: ranks legitimately wait for each other for minutes."""
+        if not self.epochs:
+            return False
+        begun = self.epochs[-1]
+        signs = ("vllm-ready", "vllm-init-took", "vllm-engine-fatal", "vllm-core-exited", "vllm-shutdown-signal")
+        failed = ("vllm-worker-start-failed", "vllm-engine-start-failed")
+        over = any(h.at and h.at.latest_ns >= begun for h in self.hits_of(*signs, *failed))
+        served = bool(self.progress.log) or any(i.moved for i in self.progress.metrics) or any(h.status == 200 for h in self.health)
+        return not over and not served
+
     def restarted_after(self, at_ns: int) -> int | None:
         """Start (ns) of the first epoch after `at_ns`, if there is one."""
         return next((e for e in self.epochs if e > at_ns), None)

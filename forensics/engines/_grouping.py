@@ -118,15 +118,24 @@ def _on_node(table: dict[int, ProcessInfo], profiles: Sequence[EngineProfile]) -
 
 
 def _families(profile: EngineProfile, claims: dict[int, Placed], table: dict[int, ProcessInfo]) -> list[Draft]:
-    """One draft for each topmost claimed process; those without any known parent share one."""
-    found: dict[int | None, Draft] = {}
+    """One draft for each topmost claimed process; those without any known parent share one for each log they speak in."""
+    found: dict[int | tuple[str, ...], Draft] = {}
     for pid, placed in claims.items():
         info = table[pid]
         claimed = [each for each in ancestors(info, table) if each.pid in claims]
         top = claimed[-1] if claimed else info
-        key = None if top.ppid is None and not top.argv else top.pid
+        key = top.log_files[:1] if top.ppid is None and not top.argv else top.pid
         found.setdefault(key, Draft(profile)).members.append((info, placed))
-    return list(found.values())
+    rooted = [draft for key, draft in found.items() if isinstance(key, int)]
+    heard: list[Draft] = []
+    for draft in (draft for key, draft in found.items() if not isinstance(key, int)):
+        # several logs of one node are one engine (front and workers apart) unless both hold the same seat
+        home = next((other for other in heard if not other.seats() & draft.seats()), None)
+        if home:
+            home.members += draft.members
+        else:
+            heard.append(draft)
+    return rooted + heard
 
 
 def _adopt(drafts: list[Draft]) -> list[Draft]:

@@ -21,7 +21,7 @@ def test_memory_is_refuted_with_figures(scene, tell):
 def test_memory_that_ran_out_is_an_amplifier_and_never_the_root(scene, tell):
     s = scene()
     s.hang(1, IN_STEP)
-    s.kernel += "[ 90.000000] Out of memory: Killed process 77 (python3) total-vm:1kB\n"
+    s.kernel += "Sep  1 09:59:00 alpha7 kernel: Out of memory: Killed process 77 (python3) total-vm:1kB\n"
     told = tell(s)
     assert told.grade("memory-exhaustion") == "established"
     assert told.root[0] != "memory-exhaustion"

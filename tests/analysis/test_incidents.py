@@ -131,7 +131,8 @@ def test_an_exception_on_a_silent_rank_is_found_though_nobody_was_told(scene, te
     told = tell(s)
     assert told.root == ("worker-exception-swallowed", 1)
     assert told.grade("worker-exception-swallowed") == "established"
-    assert told.grade("rank-divergence-collective") is None
+    # true as well, but explained: it must not compete for the root
+    assert told.by_id["rank-divergence-collective"].role.value == "cascade"
     assert told.grade("health-endpoint-misleading") == "established"
 
 

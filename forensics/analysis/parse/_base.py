@@ -29,6 +29,8 @@ class Input:
     sample: int = 0
     at: TimeRange | None = None
     calendar: Calendar
+    boot_ns: int | None = None
+    """When the node booted: it dates kernel lines that count from there."""
     markers: tuple[tuple[str, str], ...] = ()
     """(patch name, log_marker) of the operator's patches: looked for in logs."""
 

@@ -15,7 +15,8 @@ _LOOKS = re.compile(r"(?m)^(?:\d+,\d+,\d+,[^;\n]*;|(?:<\d+>)?\[\s*\d+\.\d{6}\] |
 
 
 def parse(inp: Input, sink: Sink) -> None:
-    known = [s for s in signatures() if s.engine == "kernel"]
+    # what names a fault exactly comes before the catch-all, which has no literal
+    known = sorted((s for s in signatures() if s.engine == "kernel"), key=lambda s: not s.literal)
     first: TimeRange | None = None
     last: TimeRange | None = None
     count = 0
@@ -27,8 +28,10 @@ def parse(inp: Input, sink: Sink) -> None:
         at = None
         if m := _KMSG.match(line):
             message = m[2]
+            at = _since_boot(inp, int(m[1]) * 1000)
         elif m := _MONOTONIC.match(line):
             message = m[3]
+            at = _since_boot(inp, int(m[1]) * SECOND + int(m[2]) * 1000)
         else:
             at = inp.calendar.parse(line, 40)
         if at:
@@ -39,8 +42,7 @@ def parse(inp: Input, sink: Sink) -> None:
                 sink.add(
                     KernelEvent(
                         node=inp.node,
-                        # records that count from boot keep no date here: the capture's clock evidence dates them
-                        at=at or inp.at,
+                        at=at,
                         ref=inp.ref(f"line {number}", line),
                         signature=signature.id,
                         fields=fields,
@@ -52,6 +54,14 @@ def parse(inp: Input, sink: Sink) -> None:
     if first and last:
         span = TimeRange(earliest_ns=first.earliest_ns, latest_ns=max(last.latest_ns, first.earliest_ns + SECOND), basis="kernel")
     sink.add(KernelSpan(node=inp.node, at=span, ref=inp.ref(f"lines 1-{count}", f"{count} kernel log lines"), lines=count))
+
+
+def _since_boot(inp: Input, after_ns: int) -> TimeRange | None:
+    """Date a record that counts from boot; None where nobody recorded when that was."""
+    if inp.boot_ns is None:
+        return None
+    at = inp.boot_ns + after_ns
+    return TimeRange(earliest_ns=at, latest_ns=at + SECOND, basis="kernel")
 
 
 def recognise(name: str, head: str) -> bool:

@@ -121,7 +121,7 @@ def parse(inp: Input, sink: Sink) -> None:
     for hit in (*scan.hits, *_markers(inp)):
         sink.add(hit)
     for pid, name in scan.processes.items():
-        sink.process(ProcessInfo(pid=pid, node=inp.node, title=name))
+        sink.process(ProcessInfo(pid=pid, node=inp.node, title=name, log_files=(inp.name,)))
     tail = _last_time(inp)
     sink.add(
         LogSpan(
@@ -162,7 +162,8 @@ def _hit(signature: Signature, m: re.Match[str], line: Line, data: Buffer, start
         node=inp.node,
         at=line.at or scan.last,
         ref=inp.ref(f"line {line.number}", quote),
-        pid=line.pid if line.pid is not None else inp.pid if not line.process else None,
+        # the file's own pid is only one of those that write into it
+        pid=line.pid,
         signature=signature.id,
         feeds=signature.feeds,
         role=signature.role,
@@ -187,7 +188,7 @@ def _markers(inp: Input) -> Iterator[LogHit]:
             text = bytes(inp.data[start : min(position, start + LINE_BYTES)]).decode("utf-8", "replace").rstrip()
             line = take_apart(text, inp.data[:start].count(b"\n") + 1, inp)
             said = _PID.search(text)
-            pid = line.pid if line.pid is not None else int(said[1]) if said else inp.pid
+            pid = line.pid if line.pid is not None else int(said[1]) if said else None
             if pid in seen:
                 continue
             seen.add(pid)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from forensics.analysis.rules._contract import Rule, grade
 from forensics.analysis.rules.worker_exception import worker_exceptions
-from forensics.analysis.stacks import STATES, ThreadView
+from forensics.analysis.stacks import IDLE, STATES, ThreadView
 from forensics.analysis.view import View
 from forensics.model import EngineProcess, Finding, FindingRole, Severity
 
@@ -24,9 +24,7 @@ def evaluate(view: View) -> Iterator[Finding]:
         outside = [m for m in group if m[1].state != "collective" and m[1].steady]
         explained = {p.pid for _, p in worker_exceptions(view) if p} | _stopped(view)
         if inside and outside and len(outside) < max(len(inside) + 1, 2):
-            unexplained = [m for m in outside if m[0].pid not in explained]
-            if unexplained:
-                yield _outside(view, inside, unexplained, group)
+            yield _outside(view, inside, outside, group, explained={m[0].pid for m in outside} <= explained)
         elif len(inside) == len(group) and len(group) > 1:
             operations = {_operation(t) for _, t in group}
             if len(operations) > 1 and "" not in operations:
@@ -51,23 +49,26 @@ def _operation(thread: ThreadView) -> str:
     return next((m[1] for f in thread.last.frames[:8] if (m := _OPERATION.search(f.name))), "")
 
 
-def _outside(view: View, inside: list[Member], outside: list[Member], group: list[Member]) -> Finding:
+def _outside(view: View, inside: list[Member], outside: list[Member], group: list[Member], explained: bool) -> Finding:
+    place = outside[0][1]
     # once seen is a photograph of a moment that also a healthy step passes through: two samples, and the same place in both
     twice = all(len(t.samples) > 1 and not (t.moved and t.state in ("running", "lock")) for _, t in group)
+    # between two calls every rank is idle for an instant: once seen there is no more than a hint
+    hint = not twice and place.state in IDLE
     whole = view.engine.world_size is None or len(group) >= view.engine.world_size
     names = ", ".join(view.name(p) for p, _ in outside)
-    place = outside[0][1]
     where = place.last.frames[0] if place.last.frames else None
     at = f" in {where.name} ({where.file}:{where.line})" if where else ""
     stall = view.stall
     assert stall
     return view.finding(
         "rank-divergence-collective",
-        grade(observed=twice and stall.grade.strength == 3 and stall.live, agreeing=2, whole=whole),
+        grade(observed=twice and stall.grade.strength == 3 and stall.live, agreeing=0 if hint else 2, whole=whole),
         title=f"{names} is outside the collective that {len(inside)} other rank(s) wait in: {STATES[place.state]}{at}",
         because=[*(t.last.ref for _, t in outside), *(t.last.ref for _, t in inside[:3]), *stall.because[:2]],
         severity=Severity.CRITICAL,
-        role=FindingRole.ROOT,
+        # a rank that raised, or that the kernel holds, is outside for a reason that another finding names
+        role=FindingRole.CASCADE if explained else FindingRole.ROOT,
         processes=[p for p, _ in outside],
         since=stall.since,
         does_not_show="why it does not come; the ranks that spin inside the collective are its victims",

@@ -14,10 +14,11 @@ FATAL = ("vllm-engine-fatal", "vllm-core-exited")
 
 def evaluate(view: View) -> Iterator[Finding]:
     fatal = [h for h in view.hits_of(*FATAL) if h.at and not _after_stop(view, h.at.earliest_ns)]
+    asked = view.stopped_ns is not None
     gone = [s[-1] for c in view.cores for s in (view.states.get(c.pid),) if s and (s[-1].gone or s[-1].state in ("Z", "X"))]
-    if not fatal and not gone:
+    if not fatal and (asked or not gone):
         told = view.feeding("engine-died")
-        if told and not view.stopped_ns:
+        if told and not asked:
             raise CannotTell("requests failed as after an engine death, but no fatal line was read", "log")
         return
     # the newest death counts; a second fatal line within its teardown belongs to it

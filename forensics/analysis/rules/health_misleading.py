@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from forensics.analysis.rules._contract import Rule
+from forensics.analysis.rules._contract import CannotTell, Rule
 from forensics.analysis.view import View
 from forensics.model import EvidenceRef, Finding, FindingRole, Severity
 
@@ -12,6 +12,8 @@ from forensics.model import EvidenceRef, Finding, FindingRole, Severity
 def evaluate(view: View) -> Iterator[Finding]:
     stall = view.stall
     if stall is None:
+        if not view.progress.measured and not view.threads:
+            raise CannotTell("nobody saw whether the engine advances", "metrics")
         return
     end = stall.until.earliest_ns if stall.until else view.ended_ns
     refs: list[EvidenceRef] = []

@@ -14,8 +14,6 @@ def evaluate(view: View) -> Iterator[Finding]:
     starts = [h for h in view.hits_of("vllm-startup-args") if h.at]
     ready = [h for h in view.hits_of("vllm-ready", "vllm-init-took") if h.at]
     failed = view.hits_of("vllm-worker-start-failed", "vllm-engine-start-failed")
-    # served without a ready line in view: a tail of a log, or a front whose log is elsewhere
-    served = bool(view.progress.log) or any(i.moved for i in view.progress.metrics) or any(h.status == 200 for h in view.health)
     if starts:
         last = starts[-1]
         assert last.at
@@ -31,7 +29,7 @@ def evaluate(view: View) -> Iterator[Finding]:
                 since=last.at,
                 until=done.at,
             )
-        elif not served and not failed and not _over(view, last):
+        elif view.starting:
             shown = max((h for h in view.hits if h.at), key=lambda h: h.at.latest_ns if h.at else 0)
             yield view.finding(
                 "startup-in-progress",
@@ -79,11 +77,6 @@ def _stopped(view: View) -> Iterator[Finding]:
         until=TimeRange(earliest_ns=restarted, latest_ns=restarted, basis="logged") if restarted else None,
         does_not_show="who sent the signal",
     )
-
-
-def _over(view: View, start: LogHit) -> bool:
-    at = start.at.earliest_ns if start.at else 0
-    return any(h.at and h.at.earliest_ns >= at for h in view.hits_of("vllm-engine-fatal", "vllm-core-exited", "vllm-shutdown-signal"))
 
 
 RULE = Rule(

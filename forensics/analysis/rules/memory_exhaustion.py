@@ -5,25 +5,29 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from forensics.analysis.rules._contract import CannotTell, Rule
+from forensics.analysis.times import SECOND
 from forensics.analysis.view import View
 from forensics.model import EvidenceRef, Finding, FindingRole, Grade, KernelEvent, MemorySample, Severity
 
 PLENTY = 0.10
 """With this share available nothing waits for memory."""
 SCARCE = 0.02
+BEFORE_S = 600.0
+"""A kill longer before the onset than this belongs to another story."""
 
 
 def evaluate(view: View) -> Iterator[Finding]:
-    killed = [e for e in view.on_nodes(KernelEvent) if e.signature == "kernel-oom"]
+    killed = [e for e in view.on_nodes(KernelEvent) if e.signature == "kernel-oom" and _concerns(view, e)]
     samples = [m for m in view.on_nodes(MemorySample) if m.total_bytes and m.available_bytes is not None]
     short = [m for m in samples if (m.available_bytes or 0) < SCARCE * (m.total_bytes or 1)]
     pressed = [m for m in view.on_nodes(MemorySample) if (m.pressure_full_avg10 or 0) > 10]
     if killed or short:
-        observed = bool(killed)
+        # a kill whose time nobody knows may be an old story
+        observed = any(e.at for e in killed)
         yield view.finding(
             "memory-exhaustion",
             Grade.ESTABLISHED if observed else Grade.SUPPORTED if pressed else Grade.POSSIBLE,
-            title="Memory ran out: " + (killed[0].text if killed else f"{short[0].scope} {short[0].ref.quote}"),
+            title="Memory ran out: " + (killed[0].text[:120] if killed else f"{short[0].scope} {short[0].ref.quote}"),
             because=[*(e.ref for e in killed[:3]), *(m.ref for m in (*short, *pressed)[:3])],
             severity=Severity.CRITICAL if observed else Severity.WARNING,
             role=FindingRole.AMPLIFIER,
@@ -46,6 +50,19 @@ def evaluate(view: View) -> Iterator[Finding]:
         against=against,
         does_not_show="" if any(m.scope.startswith("cgroup") for m in samples) else "the container's own limit, which was not read",
     )
+
+
+def _concerns(view: View, event: KernelEvent) -> bool:
+    """Whether a kill belongs to this incident: it hit one of the engine's processes, or fell into the time around the onset.
+
+    A kernel log reaches back to the boot; what was killed yesterday says nothing about today.
+    """
+    if any(event.fields.get("pid") == str(p.pid) for p in view.engine.processes):
+        return True
+    if event.at is None:
+        return True
+    onset = view.stall.since.earliest_ns if view.stall else view.ended_ns
+    return onset is None or onset - event.at.latest_ns <= BEFORE_S * SECOND
 
 
 RULE = Rule(

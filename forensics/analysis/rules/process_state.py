@@ -42,7 +42,7 @@ def _stopped(view: View, process: EngineProcess, states: list[ProcessState], tra
 
 
 def _uninterruptible(view: View, process: EngineProcess, states: list[ProcessState]) -> Finding:
-    twice = len(states) > 1 and all(s.state == "D" and s.wchan == states[-1].wchan for s in states)
+    twice = stays(states)
     return view.finding(
         "process-uninterruptible",
         grade(observed=twice, agreeing=1),
@@ -56,6 +56,12 @@ def _uninterruptible(view: View, process: EngineProcess, states: list[ProcessSta
         would_settle=[] if twice else ["a second sample", "its kernel stack"],
         next_steps=["no signal ends this sleep: look at the driver or file system named by the kernel function"],
     )
+
+
+def stays(states: list[ProcessState]) -> bool:
+    """Whether the two newest samples show the same uninterruptible sleep: an instant of it is ordinary."""
+    last = states[-2:]
+    return len(last) == 2 and all(s.state == "D" and s.wchan == last[0].wchan for s in last)
 
 
 def _since(view: View, states: list[ProcessState]) -> TimeRange | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from forensics.analysis.rules._contract import Rule, grade
+from forensics.analysis.rules.process_state import stays
 from forensics.analysis.stall import WORKING
 from forensics.analysis.view import View
 from forensics.model import Finding, FindingRole, Severity
@@ -17,8 +18,7 @@ def evaluate(view: View) -> Iterator[Finding]:
     for worker in view.workers:
         states = view.states.get(worker.pid, [])
         last = states[-1] if states else None
-        stuck_d = len(states) > 1 and all(s.state == "D" and s.wchan == states[-1].wchan for s in states)
-        if last and not last.gone and (last.state == "T" or stuck_d):
+        if last and not last.gone and (last.state == "T" or stays(states)):
             cannot.append((worker, last))
     waiting = [t.last.ref for w in view.workers if (t := view.main_thread(w)) and t.state == "collective"][:4]
     if cannot and len(cannot) < max(len(view.workers), 2):
