@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import sys
 
 from collectors import NAMES
@@ -23,7 +24,8 @@ def main(argv: list[str]) -> int:
     module = importlib.import_module(f"collectors.{name}")
     try:
         module.collect(request, emit)
-    except BrokenPipeError:  # the parent gave up on us: nobody is left to tell
+    except BrokenPipeError:  # the parent gave up on us: nobody is left to tell, not even by the flush at our exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 1
     except Exception as error:
         with emit.attempt(name) as attempt:

@@ -175,7 +175,7 @@ def test_a_log_that_grows_while_it_is_read(tmp_path: Path, small_bounds: None) -
                 for i in range(50):  # one line a write, so that a reader can come in between
                     f.write(lines(1, 1000 + round_ * 50 + i))
 
-    writer = threading.Thread(target=grow)
+    writer = threading.Thread(target=grow, daemon=True)
     writer.start()
     for _ in range(20):
         asked.release()
