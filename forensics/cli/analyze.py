@@ -28,6 +28,8 @@ FAIL_ON = ("possible", "supported", "established")
 FAIL_ON_HELP = "Exit 1 when a problem (critical or warning) of this grade or firmer is found: possible, supported or established."
 _UNKNOWN_FILE = ": not recognised"
 """How forensics.analysis marks an input that no parser knows, as against one that was lost."""
+_BY_DESIGN = (": was cut at capture", ": cut while it was taken")
+"""A slice of a long log, a file larger than its bound: as much was taken as was meant to be. The report says so."""
 _NEVER_TRIED = "never collected"
 """How forensics.analysis words a square for which the capture holds no attempt."""
 _MOST_NAMED = 20
@@ -84,7 +86,7 @@ def incomplete(report: Report, *, captured: bool) -> list[str]:
     from forensics.model import Outcome, RuleStatus
     from forensics.report import view
 
-    gaps = [f"lost: {name}" for name in report.unread if _UNKNOWN_FILE not in name]
+    gaps = [f"lost: {name}" for name in report.unread if is_loss(name)]
     if captured:
         coverage = report.coverage
         ranks, nodes = view.unseen_ranks(coverage), view.unseen_nodes(coverage)
@@ -98,6 +100,11 @@ def incomplete(report: Report, *, captured: bool) -> list[str]:
             gaps.append(f"{g.source} of {g.who}: {' · '.join(p for p in (g.outcome.value, g.reason, g.cure and f'cure: {g.cure}') if p)}")
     gaps += [f"rule {r.rule} broke: {r.reason}" for r in report.rules if r.status is RuleStatus.ERRORED]
     return gaps
+
+
+def is_loss(note: str) -> bool:
+    """Whether a note about an input says that something was lost, rather than bounded on purpose or of no kind that we know."""
+    return _UNKNOWN_FILE not in note and not note.endswith(_BY_DESIGN)
 
 
 def fails(report: Report, fail_on: str) -> bool:

@@ -24,9 +24,12 @@ OK, UNREADABLE, INCOMPLETE, NOT_A_BUNDLE = 0, 1, 3, 4
 def show_command(bundle: Path) -> int:
     """Print the manifest, the attempts and the evidence of `bundle` (packed or not, sealed or cut). Returns the exit status."""
     from forensics.bundle import BundleError, NotABundle, open_source
+    from forensics.cli.analyze import is_loss
 
     try:
         source = open_source(bundle)
+        if source.manifest is None and not source.attempts and not any(True for _ in source.items()):
+            raise NotABundle(f"{bundle} holds nothing", "name a bundle, a directory of logs or a log file")
         for line in lines(source):
             _write(line + "\n")
         sys.stdout.flush()
@@ -36,7 +39,7 @@ def show_command(bundle: Path) -> int:
     except BundleError as error:
         _complain(error)
         return UNREADABLE
-    return INCOMPLETE if source.losses else OK
+    return INCOMPLETE if any(map(is_loss, source.losses)) else OK
 
 
 def lines(source: Source) -> Iterator[str]:
@@ -59,7 +62,7 @@ def lines(source: Source) -> Iterator[str]:
     yield from (f"  {_evidence(name, record)}" for name, record in records)
     if source.losses:
         yield ""
-        yield f"lost        {len(source.losses)}"
+        yield f"not whole   {len(source.losses)}"
         yield from (f"  {one_line(loss)}" for loss in source.losses)
 
 

@@ -104,6 +104,8 @@ def test_bare_logs_promised_nothing(run):
     status, _, err = run(msgspec.structs.replace(report, unread=("node0.log: PermissionError",)))
     assert status == INCOMPLETE
     assert "lost: node0.log: PermissionError" in err
+    # what was bounded on purpose is not lost
+    assert run(msgspec.structs.replace(report, unread=("log/a.log: was cut at capture",)))[0] == OK
     # and a rule that broke is our defect, whatever the input
     assert run(SAMPLES["dead"]())[0] == INCOMPLETE
 

@@ -50,6 +50,7 @@ def test_a_sealed_bundle(writer, capfd):
     assert "stacks/pid-17.1.json  pid 17 · sample 1 · from py-spy dump --pid 17" in out
     assert "1,234  log" in out
     assert "cut · from /var/log/\\x1b[2J.log" in out
+    assert "rpclogs/evil_.log: was cut at capture" in out
     assert all(c == "\n" or c.isprintable() for c in out)
 
 
@@ -65,7 +66,7 @@ def test_an_unsealed_one_shows_what_there_is_and_says_what_is_lost(writer, capfd
     out = capfd.readouterr().out
     assert "stacks/pid-17.1.json" in out
     assert "attempts    2" in out
-    assert "\nlost  " in out
+    assert "\nnot whole " in out
 
 
 def test_not_a_bundle(tmp_path, capfd):
