@@ -128,6 +128,11 @@ def test_zombie_with_nothing_but_a_cut_name_gets_the_rank_nobody_else_holds() ->
     assert ranks(only(table[1:])) == {103: 0, 104: None}, "without a stated size it could be any rank"
 
 
+def test_the_world_is_known_when_every_worker_is_dead() -> None:
+    engine = only(tp2()[:3])
+    assert engine.world_size == 2 and engine.workers == ()
+
+
 def test_orphans_of_a_dead_head_stay_together() -> None:
     table = [p for p in tp2(session=100) if p.pid not in (100, 101, 102)]
     orphans = [ProcessInfo(pid=p.pid, ppid=1, argv=p.argv, title=p.title, session=p.session) for p in table]

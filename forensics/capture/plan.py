@@ -110,12 +110,8 @@ def _rounds(window_s: float, deadline_s: float) -> tuple[tuple[int, float], ...]
 
 
 def again(first: Plan, sample: int) -> tuple[Step, ...]:
-    """The steps of one further look: the sampled collectors, once."""
-    return tuple(
-        _changed(step, samples=1, first_sample=sample, deadline_s=max(8.0, step.deadline_s - INTERVAL_S))
-        for step in first.urgent
-        if step.collector in SAMPLED
-    )
+    """The steps of one further look: everything volatile, once. Health as well: what it says *while* nothing moves is the point."""
+    return tuple(_changed(step, samples=1, first_sample=sample, deadline_s=max(8.0, step.deadline_s - INTERVAL_S)) for step in first.urgent)
 
 
 def _changed(step: Step, **changes: Any) -> Step:

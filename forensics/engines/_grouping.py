@@ -215,7 +215,8 @@ def _instance(name: str, draft: Draft) -> EngineInstance:
     profile = draft.profile
     members = sorted(draft.members, key=lambda each: (_ORDER[each[1].role], _rank_key(each[1].rank), each[0].node, each[0].pid))
     infos = [info for info, _ in members]
-    world = _world(placed.rank for _, placed in members)
+    told = [size for size in map(profile.world, infos) if size] if profile.world else []
+    world = max(filter(None, (_world(placed.rank for _, placed in members), *told)), default=None)
     processes = tuple(
         EngineProcess(info=info, role=placed.role, rank=_in_world(placed, world), label=placed.label or placed.role.value)
         for info, placed in members

@@ -64,6 +64,8 @@ class EngineProfile:
     """A text that is equal for all parts of one engine that spans several nodes (rendezvous address, world); "" if one node."""
     listens: Callable[[ProcessInfo], int | None] | None = None
     """The port that the command line of a front end asks for."""
+    world: Callable[[ProcessInfo], int | None] | None = None
+    """The world of one replica that the command line of a front end states: it is known even when every worker is dead."""
     dp_size: Callable[[ProcessInfo], int | None] | None = None
     """The number of data-parallel replicas that the command line states."""
     health_paths: tuple[str, ...] = ("/health",)

@@ -217,6 +217,12 @@ def listens(info: ProcessInfo) -> int | None:
     return number(command(info), "--port") or (8000 if info.argv else None)
 
 
+def world(info: ProcessInfo) -> int | None:
+    """The world that a server's own command line states, where it is whole."""
+    stated = sizes(info, {}) if serves(info) else Sizes()
+    return stated.world if stated.stated else None
+
+
 def version(info: ProcessInfo) -> str:
     return info.packages.get("vllm", "")
 
@@ -232,6 +238,7 @@ PROFILE = EngineProfile(
     version=version,
     together=together,
     listens=listens,
+    world=world,
     dp_size=lambda info: number(command(info), "--data-parallel-size", "-dp") if serves(info) else None,
     health_paths=("/health",),
     metrics_paths=("/metrics",),

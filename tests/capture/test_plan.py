@@ -8,7 +8,7 @@ import pytest
 
 from forensics import engines
 from forensics.capture.discovery import Discovery
-from forensics.capture.plan import SAMPLED, URGENT, Look, again, look, make_plan, request, standing
+from forensics.capture.plan import URGENT, Look, again, look, make_plan, request, standing
 from forensics.engines import ProgressReading
 from forensics.model import ProcessInfo
 
@@ -54,7 +54,7 @@ def test_rounds_follow_the_window_and_leave_room_before_the_deadline() -> None:
 
 def test_a_further_look_continues_the_numbering() -> None:
     steps = again(make_plan(FOUND), 3)
-    assert tuple(step.collector for step in steps) == SAMPLED
+    assert tuple(step.collector for step in steps) == URGENT
     assert {(step.samples, step.first_sample, step.last_sample) for step in steps} == {(1, 3, 3)}
 
 
