@@ -126,7 +126,7 @@ def write_reports(report: Report, out: Path) -> bool:
     except OSError as error:
         _say(f"the reports cannot be written into {out}: {error.strerror or error}. The report above is complete.")
         return False
-    _say(f"reports: {', '.join(str(out / n) for n in ('report.html', 'report.md', 'report.json'))}")
+    _tell(f"reports: {', '.join(str(out / n) for n in ('report.html', 'report.md', 'report.json'))}")
     return True
 
 
@@ -166,7 +166,11 @@ def _usage(message: str) -> int:
 
 
 def _say(message: str) -> None:
+    _tell(f"forensics analyze: {message}")
+
+
+def _tell(message: str) -> None:
     from forensics.report.safe import one_line
     from forensics.report.terminal import encodable
 
-    sys.stderr.write(encodable(f"forensics analyze: {one_line(message)}\n", sys.stderr.encoding or "ascii"))
+    sys.stderr.write(encodable(f"{one_line(message)}\n", sys.stderr.encoding or "ascii"))
