@@ -28,7 +28,9 @@ Json = dict[str, Any]
 
 
 def collect(request: Request, emit: Emitter) -> None:
-    patches = [patch for patch in request.options.get("patches", ()) if patch.get("module") or patch.get("file")]
+    # everything as text: an operator may have written a number where a text belongs
+    tables = [{key: str(value) for key, value in patch.items()} for patch in request.options.get("patches", ())]
+    patches = [patch for patch in tables if patch.get("module") or patch.get("file")]
     if not patches:
         with emit.attempt("patches") as attempt:
             attempt.end("ABSENT", "no patches.toml, or none of its patches names a module or a file")
@@ -53,7 +55,7 @@ def collect(request: Request, emit: Emitter) -> None:
             attempt.evidence.append(emit.evidence(name, "patch-witness", json.dumps(readings), pid=target.pid, source=source))
 
 
-def read_process(pid: int, patches: list[Json], sysroot: str, cache: dict[tuple[Any, ...], Json]) -> list[Json]:
+def read_process(pid: int, patches: list[dict[str, str]], sysroot: str, cache: dict[tuple[Any, ...], Json]) -> list[Json]:
     family = lineage(pid, sysroot)
     me = family[0]
     root = f"{me.proc}/root" if not sysroot or os.path.isdir(f"{me.proc}/root") else sysroot
@@ -84,7 +86,7 @@ def read_process(pid: int, patches: list[Json], sysroot: str, cache: dict[tuple[
     return readings
 
 
-def read_file(where: str, patch: Json, cache: dict[tuple[Any, ...], Json]) -> Json:
+def read_file(where: str, patch: dict[str, str], cache: dict[tuple[Any, ...], Json]) -> Json:
     """The file's part of a reading. Ranks that share a file share the reading."""
     s = os.stat(where)
     key = (s.st_dev, s.st_ino, s.st_mtime_ns, s.st_size, patch.get("contains"), patch.get("function"))

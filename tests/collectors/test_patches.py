@@ -301,6 +301,7 @@ def test_a_file_by_path_and_files_that_are_none(collect: Collect, start: Start, 
         {"name": "absolute", "file": str(module), "contains": "busy"},
         {"name": "fifo", "file": str(tmp_path / "fifo"), "contains": "busy"},
         {"name": "missing", "module": "enginelib.nothing"},
+        {"name": 7, "module": "enginelib.spin", "contains": 0.002, "live": {"equals": 1}},
         {"name": "package", "module": "enginelib"},
         {"name": "only a line in the log", "log_marker": "active"},
     ]
@@ -310,6 +311,7 @@ def test_a_file_by_path_and_files_that_are_none(collect: Collect, start: Start, 
     assert by_name["relative"]["path"] == str(module) and by_name["relative"]["contains"] is None
     assert by_name["absolute"]["contains"] is True
     assert by_name["fifo"]["contains"] is None and "not a regular file" in by_name["fifo"]["error"]
+    assert by_name["7"]["contains"] is True
     assert not by_name["missing"]["exists"] and by_name["missing"]["error"] == "" and str(site_of(venv)) in by_name["missing"]["searched"]
     assert by_name["package"]["path"].endswith("enginelib/__init__.py")
     assert found.attempts[0]["outcome"] == "PARTIAL"
