@@ -135,12 +135,22 @@ def doctor(
 
 @app.command()
 def verify(
-    bundle: Annotated[str, typer.Argument(metavar="BUNDLE", help="A bundle, packed or not.")],
+    bundle: Annotated[Path, typer.Argument(metavar="BUNDLE", help="A bundle, packed or not.")],
 ) -> None:
     """Check that a bundle is whole and unchanged, and say what is lost if it is not."""
     from forensics.cli.verify import verify_command
 
     raise typer.Exit(verify_command(bundle))
+
+
+@app.command()
+def show(
+    bundle: Annotated[Path, typer.Argument(metavar="BUNDLE", help="A bundle, packed or not, or a directory of logs.")],
+) -> None:
+    """List what lies in a bundle: the manifest, every attempt and its outcome, every file."""
+    from forensics.cli.show import show_command
+
+    raise typer.Exit(show_command(bundle))
 
 
 @app.command()

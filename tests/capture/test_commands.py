@@ -73,6 +73,8 @@ def test_capture_prints_the_path_last(grow: Grow, tmp_path: Path) -> None:
     with tarfile.open(path) as packed:
         assert packed.getnames()
     assert path.parent == tmp_path / "out" and "/" not in path.name.replace("INC", "")
+    assert forensics("verify", path).returncode == 0
+    assert forensics("show", path).returncode == 0
     assert "rank 0-1 of 2" in done.stderr and "stacks:" in done.stderr and "\x1b" not in done.stderr
 
 
@@ -160,7 +162,7 @@ def test_doctor_sees_an_unwritable_disk() -> None:
 
 
 def test_help_of_every_command() -> None:
-    for name in ("capture", "analyze", "collect", "doctor", "verify", "demo"):
+    for name in ("capture", "analyze", "collect", "doctor", "verify", "show", "demo"):
         done = forensics(name, "--help")
         assert done.returncode == 0 and "Usage" in done.stdout, name
 
