@@ -59,8 +59,8 @@ def analyze_command(paths: list[str], out: Path | None, fmt: str, fail_on: str |
     except NothingToAnalyze as error:
         _say(str(error))
         return NOTHING
-    _emit(report, fmt)
     written = out is None or write_reports(report, out)
+    _emit(report, fmt)
     gaps = incomplete(report, captured=is_capture(paths, report))
     for gap in gaps[:_MOST_NAMED]:
         _say(f"incomplete: {gap}")
@@ -124,7 +124,7 @@ def write_reports(report: Report, out: Path) -> bool:
         for name, fmt in (("report.json", "json"), ("report.md", "markdown"), ("report.html", "html")):
             _write_whole(out / name, render(report, fmt))
     except OSError as error:
-        _say(f"the reports cannot be written into {out}: {error.strerror or error}. The report above is complete.")
+        _say(f"the reports cannot be written into {out}: {error.strerror or error}. The report is printed all the same.")
         return False
     _tell(f"reports: {', '.join(str(out / n) for n in ('report.html', 'report.md', 'report.json'))}")
     return True

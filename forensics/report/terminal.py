@@ -45,6 +45,10 @@ def print_report(report: Report, *, console: Console | None = None, verbose: boo
     target = console or Console(highlight=False, markup=False, emoji=False)
     width = min(max(target.width, _NARROWEST), _WIDEST) if target.is_terminal else text.WIDTH
     for line in text.lines(report, width=width, verbose=verbose):
+        if not target.is_terminal:
+            # not through rich, which ends the whole process when the reader of a pipe has gone
+            target.file.write(encodable("".join(words for _, words in line).rstrip(), target.encoding) + "\n")
+            continue
         # Text objects, never markup: a log line that says "[bold]" is shown as it is
         out = Text(no_wrap=True, overflow="ignore", end="\n")
         for style, words in line:

@@ -172,18 +172,19 @@ def test_stderr_is_as_safe_as_the_report(run, payload):
         assert all(c == "\n" or c.isprintable() or c in "\u00a0" for c in text)
 
 
-def test_a_reader_that_leaves_early_is_no_error(tmp_path, monkeypatch):
+@pytest.mark.parametrize("fmt", ["terminal", "html"])
+def test_a_reader_that_leaves_early_is_no_error(tmp_path, fmt):
     code = (
-        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        "import sys; from pathlib import Path; sys.path.insert(0, sys.argv[1])\n"
         "import forensics.analysis\n"
         "from report.samples import stalled\n"
         "forensics.analysis.analyze = lambda paths: stalled()\n"
         "from forensics.cli.analyze import analyze_command\n"
         "sys.stdin.read()\n"  # until the other end of stdout is closed
-        "sys.exit(analyze_command([sys.argv[1]], None, 'html', None))\n"
+        "sys.exit(analyze_command([sys.argv[1]], Path(sys.argv[2]), sys.argv[3], None))\n"
     )
     process = subprocess.Popen(
-        [sys.executable, "-c", code, str(Path(__file__).parents[1])],
+        [sys.executable, "-c", code, str(Path(__file__).parents[1]), str(tmp_path), fmt],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -197,6 +198,7 @@ def test_a_reader_that_leaves_early_is_no_error(tmp_path, monkeypatch):
     assert process.wait(timeout=60) in (OK, INCOMPLETE)
     assert "Traceback" not in err
     assert "BrokenPipe" not in err
+    assert (tmp_path / "report.html").is_file()
 
 
 def test_statuses_are_those_of_the_documented_table():
