@@ -134,7 +134,11 @@ def capture(options: CaptureOptions, progress: ProgressSink | None = None) -> Ca
         recorder.note("discovery", "node", *_found_outcome(found), evidence=("discovery/processes.json",))
         if patches[0]:
             writer.add("patches/patches.toml", "patches-toml", patches[0], collector="patches", source=str(options.patches))
-        course.finish()
+        try:
+            course.finish()
+        except BaseException:  # interrupted twice: what has been written stays, unsealed but readable
+            runner.kill()
+            raise
         _after(runner, recorder, before, found, options.sysroot)
         runner.close()
         show.note("sealing and packing")

@@ -62,10 +62,14 @@ def serves(info: ProcessInfo) -> bool:
 
 
 def sizes(info: ProcessInfo, table: Table) -> Sizes:
-    """Sizes from the nearest ancestor (or the process itself) that serves; failing that, from the node's only server."""
+    """Sizes from the nearest ancestor (or the process itself) that serves; failing that, from the only server of its session.
+
+    Where no parents are known at all (a log), that is the node's only server.
+    """
     found = next((each for each in (info, *ancestors(info, table)) if serves(each)), None)
     if found is None:
-        servers = [each for each in table.values() if serves(each)]
+        near = [each for each in table.values() if info.ppid is None or (info.session is not None and each.session == info.session)]
+        servers = [each for each in near if serves(each)]
         found = servers[0] if len(servers) == 1 else None
     if found is None or option(command(found), "--config") is not None:  # a YAML file may state anything
         return Sizes()

@@ -182,6 +182,45 @@ def test_a_read_that_hangs_costs_its_patience_and_nothing_else() -> None:
         each([1], lambda item: (_ for _ in ()).throw(ValueError("boom")), 1.0)
 
 
+def test_an_answer_that_only_came_late_counts() -> None:
+    gate = threading.Event()
+
+    def work(item: int) -> int:
+        if item == 0:
+            gate.wait(60)
+        if item == 2:
+            gate.set()
+            threading.Event().wait(0.3)
+        return item
+
+    assert each(range(3), work, 1.0) == ({0: 0, 1: 1, 2: 2}, [])
+
+
+def test_engine_in_a_container(tmp_path: Path) -> None:
+    """Its log exists only in its own mount namespace, and it calls itself pid 1."""
+    inside = tmp_path / "inside"
+    inside.mkdir()
+    code = "import os, sys; print('hello', flush=True); os.write(int(sys.argv[1]), b'ready'); sys.stdin.read()"
+    read, write = os.pipe()
+    shell = f'mount -t tmpfs none {inside} && exec {sys.executable} -c "{code}" {write} --rank 0 > {inside}/engine.log 2>&1'
+    child = subprocess.Popen(
+        ["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", shell], pass_fds=[write], stdin=subprocess.PIPE
+    )
+    os.close(write)
+    try:
+        if os.read(read, 5) != b"ready":
+            pytest.skip("namespaces cannot be made here: run as root, or allow user namespaces")
+        pid = int(Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text())
+        info = discover(pids=[pid]).engines[0].processes[0].info
+        assert info.ns_pids == (pid, 1) and info.pid_namespace != os.readlink("/proc/self/ns/pid")
+        assert info.log_files == (f"/proc/{pid}/root{inside}/engine.log",)
+        assert Path(info.log_files[0]).read_text() == "hello\n"
+    finally:
+        os.close(read)
+        child.kill()
+        child.communicate()
+
+
 def record(root: Path, pid: int, ppid: int, argv: list[str], comm: str = "python3") -> None:
     folder = root / "proc" / str(pid)
     (folder / "fd").mkdir(parents=True)
