@@ -129,9 +129,9 @@ def test_zombie_with_nothing_but_a_cut_name_gets_the_rank_nobody_else_holds() ->
 
 
 def test_sizes_of_another_server_are_not_borrowed() -> None:
-    other = [process(1, 0, "VLLM::EngineCore", session=9), process(2, 1, "VLLM::Worker", session=9)]
+    other = [process(500, 2, "VLLM::EngineCore", session=9), process(501, 500, "VLLM::Worker", session=9)]
     found = engines.identify([*tp2(session=100), *other])
-    assert [ranks(engine) for engine in found] == [{2: 0}, {103: 0, 104: 1}]
+    assert [ranks(engine) for engine in found] == [{103: 0, 104: 1}, {501: 0}]
 
 
 def test_the_world_is_known_when_every_worker_is_dead() -> None:
