@@ -16,8 +16,8 @@ from forensics.analysis.case import Case
 from forensics.analysis.parse import Input, Sink
 from forensics.analysis.parse.clock import read_clock
 from forensics.analysis.parse.patches import operator_patches
-from forensics.analysis.times import Calendar, latest_date_hint
-from forensics.bundle import BundleError, Item, Source, open_source
+from forensics.analysis.times import Calendar, iso, latest_date_hint
+from forensics.bundle import BundleError, Item, Source, open_sources
 from forensics.model import Alignment, EvidenceRef, Outcome, ProcessState, TimeRange
 
 HEAD_BYTES = 8192
@@ -45,13 +45,14 @@ def read_inputs(paths: Sequence[str | Path]) -> Case:
     seen_anything = False
     for path in paths:
         try:
-            source = open_source(path)
+            sources = open_sources([path])
         except BundleError as error:
             case.unread.append(str(error))
             continue
-        case.inputs.append(source.label)
-        seen_anything = _read_source(source, case) or seen_anything
-        case.unread += source.losses
+        for source in sources:
+            case.inputs.append(source.label)
+            seen_anything = _read_source(source, case) or seen_anything
+            case.unread += source.losses
     if not seen_anything:
         looked = "; ".join(case.unread[:5]) or "the inputs are empty"
         raise NothingToAnalyze(f"nothing to analyse in {', '.join(str(p) for p in paths)}: {looked}")
@@ -69,6 +70,7 @@ def _read_source(source: Source, case: Case) -> bool:
         if manifest.started_ns:
             reference = manifest.ended_ns or manifest.started_ns
             case.captured[bundle_node] = TimeRange(earliest_ns=manifest.started_ns, latest_ns=reference, basis="sampled")
+        case.meta |= {"node": bundle_node, "captured": iso(manifest.started_ns)}
         case.meta |= {k: str(v) for k in ("incident", "trigger", "reason", "profile", "tool") if (v := getattr(manifest, k, ""))}
     else:
         reference = _latest_date(source) or reference

@@ -21,6 +21,8 @@ STILL_ENOUGH_S = 12.0
 """Shorter stillness is an ordinary slow step on a large model or a loaded machine."""
 STEPS_ENOUGH = 5.0
 """…and so is stillness shorter than this many mean steps."""
+KV_STEP = 0.002
+"""A rise of the cache's fill between two stats lines that is more than its rounding (0.1 %)."""
 COUNTERS = ("steps", "generation_tokens", "prompt_tokens")
 """Counters that show the engine at work. `requests` also moves when a client gives up."""
 SLOW_TOKENS_PER_REQUEST_S = 1.0
@@ -101,11 +103,18 @@ def build(samples: Sequence[ProgressSample]) -> Progress:
     """Pair up samples of the same witness, process and replica into intervals."""
     progress = Progress(samples=list(samples))
     groups: dict[tuple[str, str], list[ProgressSample]] = defaultdict(list)
+    lines: dict[tuple[str, str], list[ProgressSample]] = defaultdict(list)
     for s in samples:
         if s.via == "metrics":
             groups[s.node, s.dp_rank].append(s)
         else:
-            progress.log.append(_stats(s))
+            lines[s.node, s.dp_rank].append(s)
+    for said in lines.values():
+        said.sort(key=lambda s: s.at.earliest_ns if s.at else 0)
+        before: ProgressSample | None = None
+        for s in said:
+            progress.log.append(_stats(s, before))
+            before = s
     for (_, replica), group in groups.items():
         group.sort(key=lambda s: (s.at.earliest_ns if s.at else 0, s.sample))
         # several API servers serve the same counters: one scrape of each sample number is enough
@@ -115,14 +124,16 @@ def build(samples: Sequence[ProgressSample]) -> Progress:
     return progress
 
 
-def _stats(s: ProgressSample) -> Interval:
+def _stats(s: ProgressSample, before: ProgressSample | None) -> Interval:
     until = s.at.latest_ns if s.at else None
     prompt, generated = s.prompt_tps or 0.0, s.generation_tps or 0.0
     held = (s.running or 0) + (s.waiting or 0) > 0
+    # a long prefill shows in none of the two rates until it completes, but it fills the cache
+    filling = before is not None and held and (s.kv_usage or 0) - (before.kv_usage or 0) >= KV_STEP
     return Interval(
         since_ns=until - STATS_WINDOW_NS if until is not None else None,
         until_ns=until,
-        moved=prompt > 0 or generated > 0,
+        moved=prompt > 0 or generated > 0 or filling,
         held=held,
         refs=(s.ref,),
         via="log",
@@ -130,7 +141,7 @@ def _stats(s: ProgressSample) -> Interval:
         rate=generated,
         running=s.running,
         waiting=s.waiting,
-        prompt_only=prompt > 0 and generated == 0,
+        prompt_only=(prompt > 0 or filling) and generated == 0,
     )
 
 

@@ -167,7 +167,7 @@ def _since(view: View, first_ns: int | None) -> TimeRange:
 
 def _told_by_log(view: View) -> Stall | None:
     timeouts = [h for h in view.hits_of("vllm-rpc-timeout") if h.at]
-    waits = [h for h in view.hits_of("vllm-shm-broadcast-wait") if h.at and not _starting(view, h)]
+    waits = [h for h in view.hits_of("vllm-shm-broadcast-wait") if h.at and not _starting(view, h) and not _moved_meanwhile(view, h)]
     zero = _zero_lines(view)
     if timeouts:
         # the newest incident; each is printed several times within its second
@@ -233,6 +233,15 @@ def _starting(view: View, hit: LogHit) -> bool:
     starts = [e for e in view.epochs if e <= at]
     ready = [h.at.earliest_ns for h in view.hits_of("vllm-ready", "vllm-init-took") if h.at]
     return bool(starts) and not any(starts[-1] <= r <= at for r in ready)
+
+
+def _moved_meanwhile(view: View, hit: LogHit) -> bool:
+    """Whether the engine advanced during the very wait that the line reports: then it was a long step and no standstill."""
+    if hit.at is None:
+        return False
+    until = hit.at.latest_ns
+    since = until - int(hit.fields["seconds"]) * SECOND + STATS_WINDOW_NS
+    return any(i.moved and i.since_ns and i.until_ns and i.since_ns >= since and i.until_ns <= until for i in view.progress.log)
 
 
 def _end(view: View) -> TimeRange | None:

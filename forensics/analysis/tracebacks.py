@@ -8,7 +8,9 @@ from dataclasses import dataclass
 TRACEBACK_BYTES = 128 * 1024
 """How far below its first line a traceback is followed."""
 
-_PREFIX = re.compile(r"^.*?\((?P<proc>[A-Za-z_][\w\-]*) pid=(?P<pid>\d+)[^)]*\)(?: \w+ \d\d-\d\d \d\d:\d\d:\d\d \[[^\]]+\])? ?")
+BARE_LINES = 6
+"""How far below its announcement an exception without a traceback is looked for."""
+_PREFIX = re.compile(r"^.*?\((?P<proc>[A-Za-z_][\w\-]*(?: \S+)?) pid=(?P<pid>\d+)[^)]*\)(?: \w+ \d\d-\d\d \d\d:\d\d:\d\d \[[^\]]+\])? ?")
 _FRAME = re.compile(r'^\s*File "([^"]+)", line (\d+), in (\S+)')
 _EXCEPTION = re.compile(r"^(?P<type>[A-Za-z_][\w.]*)(?::\s?(?P<message>.*))?$")
 _MARKERS = re.compile(r"^\s*[\^~]+\s*$")
@@ -52,7 +54,7 @@ def read_traceback(text: str, pid: int | None) -> Traceback | None:
     lines = _bodies(text, pid)
     begin = next((i for i, line in enumerate(lines[:60]) if "Traceback (most recent call last)" in line), None)
     if begin is None:
-        return None
+        return _bare_exception(lines[1:BARE_LINES])
     chain: list[str] = []
     first: Traceback | None = None
     frames: list[tuple[str, str, str, str]] = []
@@ -60,7 +62,8 @@ def read_traceback(text: str, pid: int | None) -> Traceback | None:
     while i < len(lines):
         line = lines[i]
         if m := _FRAME.match(line):
-            code = lines[i + 1].strip() if i + 1 < len(lines) and not _FRAME.match(lines[i + 1]) else ""
+            below = lines[i + 1] if i + 1 < len(lines) else ""
+            code = below.strip() if below[:1].isspace() and not _FRAME.match(below) else ""
             frames.append((m[1], m[2], m[3], code))
             i += 2 if code else 1
             continue
@@ -84,6 +87,15 @@ def read_traceback(text: str, pid: int | None) -> Traceback | None:
     if first is None:
         return None
     return Traceback(first.exc_type, first.exc_message, first.at, first.code, tuple(chain))
+
+
+def _bare_exception(lines: list[str]) -> Traceback | None:
+    """An exception without its frames, as when somebody shortened the log: the first line that is one."""
+    for line in lines:
+        m = _EXCEPTION.match(line.strip())
+        if m and m["type"].rsplit(".", 1)[-1].endswith(_OURS):
+            return Traceback(m["type"], (m["message"] or "").strip(), "", "", (m["type"],))
+    return None
 
 
 def _innermost(frames: list[tuple[str, str, str, str]]) -> tuple[str, str]:

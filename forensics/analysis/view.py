@@ -45,6 +45,9 @@ if TYPE_CHECKING:
 
 O = TypeVar("O", bound=Observation)  # noqa: E741 the one type variable of this module
 
+START_NS = 5 * 10**9
+"""Several fronts of one engine print their start-up lines within this time."""
+
 COLLECTOR_OF = {"log": "rpclogs", "metrics": "queues", "sockets": "queues"}
 """Source names that differ from the collector that brings them."""
 
@@ -212,8 +215,19 @@ class View:
 
     @cached_property
     def epochs(self) -> list[int]:
-        """Starts of this engine (ns), from its first start-up lines; [] when no log shows one."""
-        return sorted({h.at.earliest_ns for h in self.hits_of("vllm-startup-args") if h.at})
+        """Starts of this engine (ns), from the first start-up line of each; [] when no log shows one."""
+        begun: list[int] = []
+        starting = False
+        for hit in self.hits_of("vllm-startup-args", "vllm-engine-config", "vllm-ready", "vllm-init-took"):
+            front = hit.signature == "vllm-startup-args"
+            start = front or hit.signature == "vllm-engine-config"
+            if start and hit.at:
+                # the core's own line follows the front's within one start; a front that comes later is another start
+                again = front and bool(begun) and hit.at.earliest_ns - begun[-1] > START_NS
+                if not starting or again:
+                    begun.append(hit.at.earliest_ns)
+            starting = start
+        return begun
 
     @cached_property
     def ended_ns(self) -> int | None:

@@ -23,10 +23,12 @@ def of_engine(view: View) -> list[Wait]:
         return []
     edges = []
     members = {p.pid: t for p in view.workers if (t := view.main_thread(p))}
-    absent = [p for p in view.workers if p.pid not in members or members[p.pid].state != "collective"]
+    held = {pid for pid, states in view.states.items() if states[-1].state == "T" or states[-1].gone}
+    # a stopped rank comes no further, though it may have been stopped inside the collective
+    absent = [p for p in view.workers if p.pid in held or p.pid not in members or members[p.pid].state != "collective"]
     for process in view.engine.processes:
         thread = view.main_thread(process)
-        if process.role not in (Role.CORE, Role.WORKER) or thread is None or thread.state not in _VIA:
+        if process.role not in (Role.CORE, Role.WORKER) or thread is None or thread.state not in _VIA or process.pid in held:
             continue
         grade = Grade.ESTABLISHED if thread.steady and len(thread.samples) > 1 else Grade.SUPPORTED
         targets: list[tuple[str, int | None]] = []

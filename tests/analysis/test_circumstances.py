@@ -21,11 +21,20 @@ def test_memory_is_refuted_with_figures(scene, tell):
 def test_memory_that_ran_out_is_an_amplifier_and_never_the_root(scene, tell):
     s = scene()
     s.hang(1, IN_STEP)
-    s.kernel += "Sep  1 09:59:00 alpha7 kernel: Out of memory: Killed process 77 (python3) total-vm:1kB\n"
+    s.kernel += "Sep  1 09:59:00 alpha7 kernel: Out of memory: Killed process 5301 (VLLM::Worker) total-vm:1kB\n"
     told = tell(s)
     assert told.grade("memory-exhaustion") == "established"
     assert told.root[0] != "memory-exhaustion"
     assert told.grade("host-stable") is None
+
+
+def test_a_kill_of_somebody_else_is_no_more_than_possible(scene, tell):
+    s = scene()
+    s.kernel += "Sep  1 09:59:00 alpha7 kernel: Out of memory: Killed process 77 (pytest) total-vm:1kB\n"
+    assert tell(s).grade("memory-exhaustion") == "possible"
+    s = scene()
+    s.kernel += "Aug 30 09:59:00 alpha7 kernel: Out of memory: Killed process 77 (pytest) total-vm:1kB\n"
+    assert tell(s).grade("memory-exhaustion") == "refuted"
 
 
 def test_memory_nobody_read_is_not_called_sufficient(scene, tell):

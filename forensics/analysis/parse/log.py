@@ -10,11 +10,12 @@ import functools
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
 from forensics.analysis.parse._base import Buffer, Input, Parser, Sink
+from forensics.analysis.parse._containers import unwrap
 from forensics.analysis.signatures import Signature, signatures
 from forensics.analysis.tracebacks import TRACEBACK_BYTES, read_traceback
 from forensics.model import LogHit, LogSpan, ProcessInfo, ProgressSample, TimeRange
@@ -27,8 +28,8 @@ HEAD_BYTES = 512 * 1024
 """Names and pids of processes are read from the head of a log and from every line that a signature knows."""
 
 _VLLM = re.compile(
-    r"\((?P<proc>[A-Za-z_][\w\-]*)(?: pid=(?P<pid>\d+))(?:, ip=[^)]*)?\)(?: (?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL))?"
-    r"(?: (?P<time>\d\d-\d\d \d\d:\d\d:\d\d))?(?: \[(?P<at>[^\]]+:\d+)\])? ?"
+    r"\((?P<proc>[A-Za-z_][\w\-]*(?: (?:TP|PP|DP)\d+| rank=\d+)?),? pid=(?P<pid>\d+)(?:, ip=[^)]*)?\)"
+    r"(?: (?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL))?(?: (?P<time>\d\d-\d\d \d\d:\d\d:\d\d))?(?: \[(?P<at>[^\]]+:\d+)\])? ?"
 )
 _PLAIN = re.compile(
     r"^\W{0,2}(?P<time>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?\S{0,6}|\d\d-\d\d \d\d:\d\d:\d\d|\w{3} +\d+ \d\d:\d\d:\d\d)?\W*"
@@ -36,7 +37,7 @@ _PLAIN = re.compile(
 )
 _PID = re.compile(r"\bpid[ =:]+(\d+)\b")
 _RANK = re.compile(r"\brank[ =:]*(\d+)\b", re.I)
-_PREFIX_BYTES = re.compile(rb"\(([A-Za-z_][\w\-]*) pid=(\d+)")
+_PREFIX_BYTES = re.compile(rb"\(([A-Za-z_][\w\-]*(?: (?:TP|PP|DP)\d+| rank=\d+)?) pid=(\d+)")
 _DATED = re.compile(rb"(?m)^.{0,64}?\d\d-\d\d[T ]\d\d:\d\d:\d\d|^.{0,8}\w{3} +\d+ \d\d:\d\d:\d\d")
 
 
@@ -102,6 +103,7 @@ class _Scan:
 
 
 def parse(inp: Input, sink: Sink) -> None:
+    inp = replace(inp, data=unwrap(inp.data))
     scan = _Scan(inp, sink)
     data = inp.data
     _names(data[:HEAD_BYTES], scan)
@@ -246,13 +248,18 @@ def take_apart(text: str, number: int, inp: Input) -> Line:
     if m := _VLLM.search(text[:200]):
         at = inp.calendar.parse(m["time"] or text[: m.start()])
         pid = int(m["pid"])
-        return Line(number, text, text[m.end() :], m["proc"], pid, _rank_of(text[: m.start()]), m["level"] or "", at)
+        return Line(number, text, text[m.end() :], process_name(m["proc"]), pid, _rank_of(text[: m.start()]), m["level"] or "", at)
     head = text[:160]
     at = inp.calendar.parse(head, 48)
     plain = _PLAIN.match(head)
     pid_m = _PID.search(head) if at else None
     level = (plain["level"] or "") if plain else ""
     return Line(number, text, text, "", int(pid_m[1]) if pid_m else None, _rank_of(head) if at else None, level, at)
+
+
+def process_name(prefix: str) -> str:
+    """Older prefixes put the place behind a space: "VllmWorker TP1", "VllmWorker rank=1"."""
+    return prefix.replace("VllmWorker ", "Worker_", 1) if re.search(r" [TPD]P\d", prefix) else prefix.replace(" rank=", "-")
 
 
 def _rank_of(text: str) -> int | None:
@@ -263,7 +270,7 @@ def _rank_of(text: str) -> int | None:
 def _names(head: bytes, scan: _Scan) -> None:
     for name, pid in _PREFIX_BYTES.findall(head):
         # a worker is called VllmWorker-N, then Worker, then Worker_TPn: the later name says more
-        scan.processes[int(pid)] = name.decode()
+        scan.processes[int(pid)] = process_name(name.decode())
 
 
 def _bounds(inp: Input, scan: _Scan) -> None:

@@ -20,9 +20,11 @@ def evaluate(view: View) -> Iterator[Finding]:
     if view.moving or view.stall is None:
         return
     for group in _groups(view):
-        inside = [m for m in group if m[1].state == "collective" and m[1].steady]
+        stopped = _stopped(view)
+        # where a stopped process stands says when it was stopped, not what it waits for
+        inside = [m for m in group if m[1].state == "collective" and m[1].steady and m[0].pid not in stopped]
         outside = [m for m in group if m[1].state != "collective" and m[1].steady]
-        explained = {p.pid for _, p in worker_exceptions(view) if p} | _stopped(view)
+        explained = {p.pid for _, p in worker_exceptions(view) if p} | stopped
         if inside and outside and len(outside) < max(len(inside) + 1, 2):
             yield _outside(view, inside, outside, group, explained={m[0].pid for m in outside} <= explained)
         elif len(inside) == len(group) and len(group) > 1:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from forensics.analysis.rules._contract import Rule, grade
-from forensics.analysis.times import duration, iso
+from forensics.analysis.rules._victims import lost_peer
+from forensics.analysis.times import SECOND, duration, iso
 from forensics.analysis.view import View
-from forensics.model import Finding, FindingRole, LogHit, Severity, TimeRange
+from forensics.model import Finding, FindingRole, LogHit, LogSpan, Severity, TimeRange
 
 
 def evaluate(view: View) -> Iterator[Finding]:
-    starts = [h for h in view.hits_of("vllm-startup-args") if h.at]
+    starts = [h for h in view.hits_of("vllm-startup-args", "vllm-engine-config") if h.at and h.at.earliest_ns in view.epochs]
     ready = [h for h in view.hits_of("vllm-ready", "vllm-init-took") if h.at]
     failed = view.hits_of("vllm-worker-start-failed", "vllm-engine-start-failed")
     if starts:
@@ -31,9 +32,12 @@ def evaluate(view: View) -> Iterator[Finding]:
             )
         elif view.starting:
             shown = max((h for h in view.hits if h.at), key=lambda h: h.at.latest_ns if h.at else 0)
+            live = any(n in view.case.bundled for n in view.nodes)
+            quiet_s = (view.ended_ns - (_last_line(view) or 0)) / SECOND if view.ended_ns else 0.0
             yield view.finding(
                 "startup-in-progress",
-                grade(observed=True),
+                # only a start that was seen to advance while we looked is known to be going on
+                grade(observed=live and quiet_s < QUIET_S, agreeing=2 if quiet_s < QUIET_S else 1),
                 title="The engine is starting: no ready line yet, and ranks legitimately wait for each other for minutes",
                 because=[last.ref, shown.ref],
                 since=last.at,
@@ -45,18 +49,25 @@ def evaluate(view: View) -> Iterator[Finding]:
     yield from _stopped(view)
 
 
+def _last_line(view: View) -> int | None:
+    spans = [s.last_ns for s in view.on_nodes(LogSpan) if s.last_ns is not None]
+    return max(spans, default=None)
+
+
 def _start_failed(view: View, failed: list[LogHit]) -> Finding:
     workers = [h for h in failed if h.signature == "vllm-worker-start-failed"]
     first = (workers or failed)[0]
     process = view.process(first.node, first.pid)
-    reason = f"{first.fields.get('exc_type', '')} {first.fields.get('exc_message', '')}".strip()
+    kind, message = first.fields.get("exc_type", ""), first.fields.get("exc_message", "")
+    reason = f"{kind} {message}".strip()
     return view.finding(
         "worker-start-failed",
         grade(observed=bool(workers), agreeing=2),
         title=f"{view.name(process) if process else first.process} failed before it was ready{': ' + reason if reason else ''}",
         because=[h.ref for h in (workers or failed)[:3]],
         severity=Severity.CRITICAL,
-        role=FindingRole.ROOT if workers else FindingRole.CASCADE,
+        # one that waited in vain for the others is their victim
+        role=FindingRole.ROOT if workers and not lost_peer(kind, message) else FindingRole.CASCADE,
         processes=[process] if process else [],
         since=first.at,
     )
@@ -78,6 +89,9 @@ def _stopped(view: View) -> Iterator[Finding]:
         does_not_show="who sent the signal",
     )
 
+
+QUIET_S = 120.0
+"""A start that prints nothing for longer may itself be stuck."""
 
 RULE = Rule(
     name="lifecycle",

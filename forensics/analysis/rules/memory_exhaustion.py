@@ -22,8 +22,9 @@ def evaluate(view: View) -> Iterator[Finding]:
     short = [m for m in samples if (m.available_bytes or 0) < SCARCE * (m.total_bytes or 1)]
     pressed = [m for m in view.on_nodes(MemorySample) if (m.pressure_full_avg10 or 0) > 10]
     if killed or short:
-        # a kill whose time nobody knows may be an old story
-        observed = any(e.at for e in killed)
+        # a kill of somebody else, or at a time that nobody knows, may be another story
+        mine = {str(p.pid) for p in view.engine.processes}
+        observed = any(e.fields.get("pid") in mine for e in killed)
         yield view.finding(
             "memory-exhaustion",
             Grade.ESTABLISHED if observed else Grade.SUPPORTED if pressed else Grade.POSSIBLE,

@@ -19,7 +19,11 @@ def evaluate(view: View) -> Iterator[Finding]:
         rank = int(hit.fields["rank"])
         who = [w for w in view.workers if w.rank and w.rank.rank == rank and (hit.node == w.info.node or len(view.nodes) == 1)]
         reported.add(rank)
-        yield _finding(view, who, rank, hit.at, [hit.ref], _status(hit.fields.get("exit_code", "")))
+        # several processes printed a device error before: the first to be reaped is not known to be the first to fail
+        errors = [e for e in view.hits_of("cuda-error") if view.before(e, hit)]
+        shared = sum(e.count for e in errors) > 1 and view.engine.world_size != 1
+        refs = [hit.ref, *(e.ref for e in errors[:3])]
+        yield _finding(view, who, rank, hit.at, refs, _status(hit.fields.get("exit_code", "")), shared)
     for worker in view.workers:
         states = view.states.get(worker.pid, [])
         rank_known = worker.rank.rank if worker.rank else None
@@ -62,7 +66,15 @@ def _signal_name(number: int) -> str:
         return f"killed by signal {number}"
 
 
-def _finding(view: View, who: list[EngineProcess], rank: int | None, at: TimeRange | None, refs: list[EvidenceRef], status: str) -> Finding:
+def _finding(
+    view: View,
+    who: list[EngineProcess],
+    rank: int | None,
+    at: TimeRange | None,
+    refs: list[EvidenceRef],
+    status: str,
+    shared: bool = False,
+) -> Finding:
     name = view.name(who[0]) if who else f"rank {rank}"
     return view.finding(
         "worker-process-died",
@@ -70,7 +82,7 @@ def _finding(view: View, who: list[EngineProcess], rank: int | None, at: TimeRan
         title=f"Worker {name} ended while the engine was up ({status})",
         because=refs,
         severity=Severity.CRITICAL,
-        role=FindingRole.ROOT,
+        role=FindingRole.CASCADE if shared else FindingRole.ROOT,
         processes=who,
         ranks=[rank] if rank is not None else [],
         since=at,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from forensics.analysis.rules._contract import Rule, grade
+from forensics.analysis.rules._victims import lost_peer
 from forensics.analysis.times import SECOND, duration, iso
 from forensics.analysis.view import View
 from forensics.model import EngineProcess, EvidenceRef, Finding, FindingRole, LogHit, Role, Severity, TimeRange
@@ -53,6 +54,20 @@ def evaluate(view: View) -> Iterator[Finding]:
         where = f" in {hit.fields['exc_at']}" if hit.fields.get("exc_at") else ""
         name = view.name(process) if process else hit.process or f"pid {hit.pid}"
         rank = [hit.rank] if hit.rank is not None and not process else []
+        if lost_peer(hit.fields.get("exc_type", ""), hit.fields.get("exc_message", "")):
+            yield view.finding(
+                "symptom-peer-loss",
+                grade(observed=True),
+                title=f"{name} lost a peer: {what}{where}",
+                because=[hit.ref],
+                severity=Severity.WARNING,
+                role=FindingRole.CASCADE,
+                processes=[process] if process else [],
+                ranks=rank,
+                since=hit.at,
+                does_not_show="which peer went first, and why",
+            )
+            continue
         if told_at(view, hit):
             if "Full" not in hit.fields.get("exc_type", ""):
                 yield view.finding(
@@ -113,7 +128,7 @@ def _stack(view: View, process: EngineProcess | None) -> EvidenceRef | None:
 
 RULE = Rule(
     name="worker_exception",
-    emits=("worker-exception-swallowed", "worker-exception-fatal"),
+    emits=("worker-exception-swallowed", "worker-exception-fatal", "symptom-peer-loss"),
     about="A worker raised an exception, and the engine went on waiting for it (swallowed) or was told and ended (fatal).",
     requires=("log",),
     optional=("stacks", "metrics"),
