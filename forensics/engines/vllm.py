@@ -132,7 +132,8 @@ def _core(info: ProcessInfo, fields: dict[str, str | None], table: Table) -> Pla
     dp = int(number_text) if number_text else None
     stated = sizes(info, table)
     rank = RankId(dp=dp) if dp is not None else None
-    if stated.stated and stated.world == 1 and not any(each.ppid == info.pid and _is_worker(each) for each in table.values()):
+    below = [each for each in table.values() if each.ppid == info.pid]
+    if stated.stated and stated.world == 1 and not any(_is_worker(each) or multiprocessing_helper(each) == "starting" for each in below):
         # a world of one runs inside the core itself (UniProcExecutor): the core is rank 0
         rank = RankId(rank=0, world_size=1, tp=0, pp=0, dp=dp)
     return Placed(Role.CORE, rank, "core" if dp is None else f"core DP{dp}")
