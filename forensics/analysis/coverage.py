@@ -23,9 +23,9 @@ def of_engine(view: View) -> Coverage:
     for worker in view.workers:
         rank = worker.rank.rank if worker.rank else None
         for source in PER_RANK:
-            word, reason = _cell(view, source, worker.info.node, worker.pid)
+            word, reason, cure = _cell(view, source, worker.info.node, worker.pid)
             node = worker.info.node
-            cells.append(CoverageCell(node=node, source=source, outcome=word, rank=rank, pid=worker.pid, reason=reason))
+            cells.append(CoverageCell(node=node, source=source, outcome=word, rank=rank, pid=worker.pid, reason=reason, cure=cure))
             if rank is not None and word in (Outcome.OK, Outcome.PARTIAL):
                 looked_at.add(rank)
     for rank in sorted(expected - known):
@@ -34,7 +34,7 @@ def of_engine(view: View) -> Coverage:
         for source in SOURCES:
             if source not in PER_RANK or not any(w.info.node == node for w in view.workers):
                 found = _cell(view, source, node, None)
-                cells.append(CoverageCell(node=node, source=source, outcome=found[0], reason=found[1]))
+                cells.append(CoverageCell(node=node, source=source, outcome=found[0], reason=found[1], cure=found[2]))
     seen_nodes = {o.node for kind in (ThreadStack, ProcessState, LogSpan) for o in view.on_nodes(kind)}
     return Coverage(
         expected_ranks=tuple(sorted(expected)),
@@ -46,7 +46,7 @@ def of_engine(view: View) -> Coverage:
     )
 
 
-def _cell(view: View, source: str, node: str, pid: int | None) -> tuple[Outcome, str]:
+def _cell(view: View, source: str, node: str, pid: int | None) -> tuple[Outcome, str, str]:
     collector = COLLECTOR_OF.get(source, source)
     tried = [
         a
@@ -57,11 +57,11 @@ def _cell(view: View, source: str, node: str, pid: int | None) -> tuple[Outcome,
         tried = [a for a in tried if a.target.startswith("http") == (source == "metrics")]
     if not tried:
         if _bare(view, source, node, pid):
-            return Outcome.OK, ""
-        return Outcome.SKIPPED, "never collected"
+            return Outcome.OK, "", ""
+        return Outcome.SKIPPED, "never collected", ""
     # of several tries at one thing (samples, fallbacks) the best one says what was seen
     best = min(tried, key=lambda a: list(Outcome).index(a.outcome))
-    return best.outcome, best.reason
+    return best.outcome, best.reason, best.cure
 
 
 def _bare(view: View, source: str, node: str, pid: int | None) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import calendar
+import functools
 import re
 import time
 from dataclasses import dataclass
@@ -41,21 +42,42 @@ class Calendar:
             return self._without_year(_MONTHS[m[1]], int(m[2]), int(m[3]), int(m[4]), int(m[5]), None)
         return None
 
+    def stamp(self, text: str) -> TimeRange | None:
+        """Exactly "MM-DD HH:MM:SS": the form that most lines of an engine's log carry, read without a search."""
+        try:
+            month, day, hour, minute, second = int(text[:2]), int(text[3:5]), int(text[6:8]), int(text[9:11]), int(text[12:14])
+        except ValueError:
+            return None
+        return self._without_year(month, day, hour, minute, second, None)
+
     def _without_year(self, month: int, day: int, hour: int, minute: int, second: int, fraction: str | None) -> TimeRange | None:
-        near = time.gmtime(self.reference_ns / SECOND).tm_year
-        years = (_range(year, month, day, hour, minute, second, fraction, self.utc_offset_s) for year in (near, near - 1, near + 1))
-        found = [r for r in years if r]
-        return min(found, key=lambda r: abs(r.earliest_ns - self.reference_ns), default=None)
+        midnight = _midnight(self.reference_ns, self.utc_offset_s, month, day)
+        if midnight is None or not (hour < 24 and minute < 60 and second < 61):
+            return None
+        return _precise(midnight + (hour * 3600 + minute * 60 + second) * SECOND, fraction)
+
+
+@functools.lru_cache(maxsize=512)
+def _midnight(reference_ns: int, utc_offset_s: int, month: int, day: int) -> int | None:
+    """Start (ns) of that day in the year that brings it closest to the reference; None when no year has such a day."""
+    near = time.gmtime(reference_ns / SECOND).tm_year
+    days = (_range(year, month, day, 0, 0, 0, None, utc_offset_s) for year in (near, near - 1, near + 1))
+    found = [r.earliest_ns for r in days if r]
+    return min(found, key=lambda ns: abs(ns - reference_ns), default=None)
 
 
 def _range(year: int, month: int, day: int, hour: int, minute: int, second: int, fraction: str | None, offset_s: int) -> TimeRange | None:
     if not (1 <= month <= 12 and 1 <= day <= calendar.monthrange(year, month)[1] and hour < 24 and minute < 60 and second < 61):
         return None
-    start = (calendar.timegm((year, month, day, hour, minute, second)) - offset_s) * SECOND
+    return _precise((calendar.timegm((year, month, day, hour, minute, second)) - offset_s) * SECOND, fraction)
+
+
+def _precise(start_ns: int, fraction: str | None) -> TimeRange:
+    """The instant with the precision that its digits give it."""
     if fraction:
-        start += int(fraction.ljust(9, "0"))
-        return TimeRange(earliest_ns=start, latest_ns=start + 10 ** (9 - len(fraction)) - 1, basis="logged")
-    return TimeRange(earliest_ns=start, latest_ns=start + SECOND - 1, basis="logged")
+        start_ns += int(fraction.ljust(9, "0"))
+        return TimeRange(earliest_ns=start_ns, latest_ns=start_ns + 10 ** (9 - len(fraction)) - 1, basis="logged")
+    return TimeRange(earliest_ns=start_ns, latest_ns=start_ns + SECOND - 1, basis="logged")
 
 
 def _zone(text: str) -> int:

@@ -40,9 +40,10 @@ from forensics.model.observations import (
 )
 from forensics.model.outcome import Outcome
 from forensics.model.process import EngineInstance, EngineProcess, ProcessInfo, Role
-from forensics.model.records import Alignment, Attempt, Evidence, EvidenceRef, Origin, ProcessKey, RankId, Record, TimeRange
+from forensics.model.records import PROBE_SOURCE, Alignment, Attempt, Evidence, EvidenceRef, Origin, ProcessKey, RankId, Record, TimeRange
 
 __all__ = [
+    "PROBE_SOURCE",
     "Alignment",
     "Attempt",
     "ConfigValue",

@@ -7,6 +7,13 @@ import msgspec
 from forensics.model.outcome import Outcome
 
 
+PROBE_SOURCE = "127.70.79.82"
+"""Loopback address that every probe of ours connects from, so that it can be told from the engine's own clients.
+
+The collectors, which import nothing of ours, name the same one (collectors._http); a test holds them together.
+"""
+
+
 class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Base of every record: immutable, keyword-only, small in JSON."""
 

@@ -7,6 +7,7 @@ is never decoded. Undated lines (uvicorn, prints) get the range between their da
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -56,10 +57,14 @@ class Line:
 
 
 @functools.lru_cache(maxsize=1)
-def _known() -> tuple[re.Pattern[bytes], tuple[Signature, ...]]:
-    known = tuple(s for s in signatures() if s.engine != "kernel")
-    literals = sorted({s.literal.encode() for s in known}, key=len, reverse=True)
-    return re.compile(b"|".join(re.escape(literal) for literal in literals)), known
+def _known() -> tuple[re.Pattern[bytes], dict[bytes, tuple[Signature, ...]]]:
+    """One pattern that finds any literal, and the signatures of each literal."""
+    by_literal: dict[bytes, list[Signature]] = {}
+    for signature in signatures():
+        if signature.engine != "kernel":
+            by_literal.setdefault(signature.literal.encode(), []).append(signature)
+    longest_first = sorted(by_literal, key=len, reverse=True)
+    return re.compile(b"|".join(map(re.escape, longest_first))), {k: tuple(v) for k, v in by_literal.items()}
 
 
 @dataclass
@@ -109,15 +114,17 @@ def parse(inp: Input, sink: Sink) -> None:
     _names(data[:HEAD_BYTES], scan)
     _bounds(inp, scan)
     _, known = _known()
-    for line, start in _lines(data, inp):
+    for line, start, literal in _lines(data, inp):
         if line.message.startswith("Traceback"):
             line = _above(line, data, start, inp)
         if line.at:
             scan.dated(line.at)
         if line.process and line.pid is not None:
             scan.processes.setdefault(line.pid, line.process)
-        for signature in known:
-            if signature.literal in line.message and (m := signature.regex.search(line.message)):
+        # the literal that the scanner met first is nearly always the one; the rest of the line may hold another
+        others = (s for key, group in known.items() if key != literal and key.decode() in line.message for s in group)
+        for signature in itertools.chain(known[literal], others):
+            if m := signature.regex.search(line.message):
                 _hit(signature, m, line, data, start, scan)
                 break
     for hit in (*scan.hits, *_markers(inp)):
@@ -225,8 +232,8 @@ def _progress(fields: dict[str, str], line: Line, inp: Input) -> ProgressSample:
     )
 
 
-def _lines(data: Buffer, inp: Input) -> Iterator[tuple[Line, int]]:
-    """Every line in which a signature's literal stands, taken apart, with its offset."""
+def _lines(data: Buffer, inp: Input) -> Iterator[tuple[Line, int, bytes]]:
+    """Every line in which a signature's literal stands, taken apart, with its offset and the literal."""
     trigger, _ = _known()
     number, counted, position = 1, 0, 0
     while m := trigger.search(data, position):
@@ -237,7 +244,7 @@ def _lines(data: Buffer, inp: Input) -> Iterator[tuple[Line, int]]:
         end = data.find(b"\n", m.end())
         end = len(data) if end < 0 else end
         text = bytes(data[start : min(end, start + LINE_BYTES)]).decode("utf-8", "replace").rstrip("\r")
-        yield take_apart(text, number, inp), start
+        yield take_apart(text, number, inp), start, m[0]
         position = end + 1
         if position >= len(data):
             return
@@ -246,9 +253,19 @@ def _lines(data: Buffer, inp: Input) -> Iterator[tuple[Line, int]]:
 def take_apart(text: str, number: int, inp: Input) -> Line:
     """Split one line into prefix and message; the prefix tells time, process, pid, rank and level as far as it says so."""
     if m := _VLLM.search(text[:200]):
-        at = inp.calendar.parse(m["time"] or text[: m.start()])
+        stamp = m["time"]
+        at = inp.calendar.stamp(stamp) if stamp else inp.calendar.parse(text[: m.start()])
         pid = int(m["pid"])
-        return Line(number, text, text[m.end() :], process_name(m["proc"]), pid, _rank_of(text[: m.start()]), m["level"] or "", at)
+        return Line(
+            number,
+            text,
+            text[m.end() :],
+            process_name(m["proc"]),
+            pid,
+            _rank_of(text[: m.start()]) if m.start() else None,
+            m["level"] or "",
+            at,
+        )
     head = text[:160]
     at = inp.calendar.parse(head, 48)
     plain = _PLAIN.match(head)
@@ -259,6 +276,8 @@ def take_apart(text: str, number: int, inp: Input) -> Line:
 
 def process_name(prefix: str) -> str:
     """Older prefixes put the place behind a space: "VllmWorker TP1", "VllmWorker rank=1"."""
+    if " " not in prefix:
+        return prefix
     return prefix.replace("VllmWorker ", "Worker_", 1) if re.search(r" [TPD]P\d", prefix) else prefix.replace(" rank=", "-")
 
 

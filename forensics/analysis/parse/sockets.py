@@ -10,16 +10,18 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 
-from forensics.model import EvidenceRef, QueueDepth, TimeRange
+from forensics.model import PROBE_SOURCE, EvidenceRef, QueueDepth, TimeRange
 
 _NET = re.compile(r"^/proc/(\d+)/net/tcp6?$")
 _FD = re.compile(r"^/proc/(\d+)/fd/\d+$")
 _ROW = re.compile(
-    r"^\s*\d+: [0-9A-F]+:([0-9A-F]{4}) [0-9A-F]+:([0-9A-F]{4}) ([0-9A-F]{2}) ([0-9A-F]{8}):([0-9A-F]{8})"
+    r"^\s*\d+: [0-9A-F]+:([0-9A-F]{4}) ([0-9A-F]+):([0-9A-F]{4}) ([0-9A-F]{2}) ([0-9A-F]{8}):([0-9A-F]{8})"
     r"\s+\S+\s+\S+\s+\S+\s+\S+\s+(\d+)",
     re.M,
 )
 ESTABLISHED, LISTEN = "01", "0A"
+OURS = "".join(f"{int(part):02X}" for part in reversed(PROBE_SOURCE.split(".")))
+"""Remote address of our own probes, as the kernel writes it: they are nobody's clients."""
 
 
 def socket_queues(
@@ -39,16 +41,16 @@ def socket_queues(
     for path, text in files.items():
         if not _NET.match(path):
             continue
-        rows = _ROW.findall(text)
-        listening = {local: (owner[inode], int(rx, 16)) for local, _, state, _, rx, inode in rows if state == LISTEN and inode in owner}
-        clients = Counter(local for local, _, state, _, _, _ in rows if state == ESTABLISHED and local in listening)
+        rows = [row for row in _ROW.findall(text) if not row[1].endswith(OURS)]
+        listening = {local: (owner[inode], int(rx, 16)) for local, _, _, state, _, rx, inode in rows if state == LISTEN and inode in owner}
+        clients = Counter(local for local, *_, state, _, _, _ in rows if state == ESTABLISHED and local in listening)
         for port, (pid, backlog) in listening.items():
             number = int(port, 16)
             common = {"node": node, "at": at, "pid": pid, "sample": sample}
             quote = f"port {number}: {clients[port]} established, {backlog} not accepted"
             yield QueueDepth(**common, ref=ref(path, quote), queue=f"port {number}", kind="clients", depth=clients[port])  # type: ignore[arg-type]
             yield QueueDepth(**common, ref=ref(path, quote), queue=f"port {number}", kind="accept-backlog", depth=backlog)  # type: ignore[arg-type]
-        for local, remote, state, tx, rx, inode in rows:
+        for local, _, remote, state, tx, rx, inode in rows:
             if state != ESTABLISHED or inode not in owner:
                 continue
             for kind, depth in (("socket-recv", int(rx, 16)), ("socket-send", int(tx, 16))):
