@@ -1,0 +1,1 @@
+"""Photograph a node: find the engine, run the collectors, write the bundle. `session.capture` does all of it."""

@@ -5,50 +5,30 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
 from forensics import __version__
 from forensics.capture import _procfs as procfs
-from forensics.capture.discovery import Discovery, discover, known_kinds, stopped
-from forensics.capture.errors import BadRequest, NothingFound, OutputUnusable
-from forensics.capture.plan import PROFILES, SAMPLED, SETTLE_S, Look, Plan, Step, again, look, make_plan, request, standing
+from forensics.capture.discovery import Discovery, discover, stopped
+from forensics.capture.errors import NothingFound, OutputUnusable
+from forensics.capture.options import CaptureOptions, ProgressSink, Quiet, check, read_patches
+from forensics.capture.plan import SAMPLED, SETTLE_S, Look, Plan, Step, again, look, make_plan, request, standing
 from forensics.capture.recorder import Recorder
-from forensics.capture.runner import Runner, collector_command
+from forensics.capture.runner import Runner
 from forensics.model import Attempt, EngineInstance, Outcome, Role
 
+__all__ = ["CaptureOptions", "CaptureResult", "ProgressSink", "Quiet", "capture"]
+
 ORDER = ("stacks", "queues", "process", "cpu", "health", "memory", "clock", "gpu", "thermal", "patches", "kernel", "rpclogs")
-FREE_BYTES = 4 * 1024 * 1024
 ENGINE_EVIDENCE = ("stacks", "process", "rpclogs")
 """Without these of an engine's own processes a capture is incomplete."""
-
-
-@dataclass(frozen=True)
-class CaptureOptions:
-    engine: str = "auto"
-    pids: tuple[int, ...] = ()
-    logs: tuple[Path, ...] = ()
-    """Further log files, named by the operator: of an engine that is gone there is nothing else."""
-    out: Path = Path()
-    incident: str = ""
-    profile: str = "standard"
-    deadline_s: float = 60.0
-    window_s: float = 15.0
-    """How long an engine that stands still is watched before that is believed."""
-    trigger: str = ""
-    reason: str = ""
-    patches: Path | None = None
-    keep_directory: bool = False
-    sysroot: str = ""
-    command: Callable[[str], list[str]] = field(default=collector_command, repr=False)
-    """Command line of a collector's child."""
 
 
 @dataclass(frozen=True)
@@ -62,39 +42,6 @@ class CaptureResult:
     interrupted: bool = False
 
 
-class ProgressSink(Protocol):
-    """Shows a capture to somebody. Every method must return at once."""
-
-    def found(self, discovery: Discovery) -> None: ...
-
-    def started(self, step: Step) -> None: ...
-
-    def attempt(self, attempt: Attempt) -> None: ...
-
-    def ended(self, step: Step, seconds: float) -> None: ...
-
-    def note(self, text: str) -> None: ...
-
-
-class Quiet:
-    """A progress sink that shows nothing."""
-
-    def found(self, discovery: Discovery) -> None:
-        pass
-
-    def started(self, step: Step) -> None:
-        pass
-
-    def attempt(self, attempt: Attempt) -> None:
-        pass
-
-    def ended(self, step: Step, seconds: float) -> None:
-        pass
-
-    def note(self, text: str) -> None:
-        pass
-
-
 def capture(options: CaptureOptions, progress: ProgressSink | None = None) -> CaptureResult:
     """Photograph this node into a sealed, packed bundle.
 
@@ -104,7 +51,7 @@ def capture(options: CaptureOptions, progress: ProgressSink | None = None) -> Ca
     """
     show = progress or Quiet()
     started_ns = time.time_ns()
-    _check(options)
+    check(options)
     patches = read_patches(options.patches)
     with _Interrupts() as interrupts:
         found = _discover(options)
@@ -274,35 +221,6 @@ class _Interrupts:
             signal.signal(number, handler)
 
 
-def _check(options: CaptureOptions) -> None:
-    """Everything that can be refused before anything is touched."""
-    if options.engine not in known_kinds():
-        raise BadRequest(f"there is no engine kind {options.engine!r}", f"choose one of {', '.join(known_kinds())}")
-    if options.profile not in PROFILES:
-        raise BadRequest(f"there is no profile {options.profile!r}", f"choose one of {', '.join(PROFILES)}")
-    if options.deadline_s < 1 or options.window_s < 0:
-        raise BadRequest("the deadline must be at least 1 s and the window not negative", "leave --deadline and --window at their defaults")
-    for path in options.logs:
-        try:
-            with path.open("rb"):
-                pass
-        except OSError as error:
-            raise BadRequest(f"log file {path}: {error.strerror}", "name files that exist and that you may read") from error
-    try:
-        options.out.mkdir(parents=True, exist_ok=True)
-        probe = options.out / f".forensics-{os.getpid()}"
-        probe.touch(exist_ok=False)
-        probe.unlink()
-        disk = os.statvfs(options.out)
-    except OSError as error:
-        cure = "choose a directory that you may write to, on a disk with room, with --out"
-        raise OutputUnusable(f"cannot write to {options.out}: {error.strerror or error}", cure) from error
-    if disk.f_bavail * disk.f_frsize < FREE_BYTES:
-        raise OutputUnusable(
-            f"only {disk.f_bavail * disk.f_frsize >> 10} KiB are free under {options.out}", "choose another disk with --out"
-        )
-
-
 def _discover(options: CaptureOptions) -> Discovery:
     try:
         found = discover(options.sysroot, options.engine, options.pids)
@@ -329,23 +247,6 @@ def _found_outcome(found: Discovery) -> tuple[Outcome, str, str]:
     if not found.engines:
         return Outcome.EMPTY, "no engine process is left; only the log files that were named", ""
     return Outcome.OK, "", ""
-
-
-def read_patches(path: Path | None) -> tuple[str, list[dict[str, Any]]]:
-    """(text, tables) of patches.toml; ("", []) for None. Raises BadRequest for a file that cannot be read as one."""
-    if path is None:
-        return "", []
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        import tomli as tomllib
-    try:
-        text = path.read_text("utf-8")
-        return text, [table for table in tomllib.loads(text).get("patch", []) if isinstance(table, dict)]
-    except OSError as error:
-        raise BadRequest(f"{path}: {error.strerror}", "name an existing patches.toml with --patches") from error
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise BadRequest(f"{path} is no TOML: {error}", "one [[patch]] table for each patch; see README") from error
 
 
 def _boot_id(sysroot: str) -> str:

@@ -31,9 +31,9 @@ def collect_command(
         complain(f"there is no collector {name!r}", f"choose one of {', '.join(NAMES)}")
         return 2
     from forensics.capture.discovery import Discovery, discover, node_name
+    from forensics.capture.options import read_patches
     from forensics.capture.plan import Step, make_plan, request
     from forensics.capture.runner import Runner
-    from forensics.capture.session import read_patches
 
     try:
         found = discover(sysroot, pids=pids)
@@ -116,8 +116,8 @@ class _Writer:
 
     def __init__(self, out: Path, name: str, found: Any) -> None:
         from forensics.bundle import BundleWriter
+        from forensics.capture.options import Quiet
         from forensics.capture.recorder import Recorder
-        from forensics.capture.session import Quiet
 
         self.blind = False
         self._writer = BundleWriter(out, name, head={"node": found.node, "started_ns": time.time_ns()})

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from forensics.capture import runner as module
+from forensics.capture import _child as module
 from forensics.capture.plan import Step
-from forensics.capture.runner import AttemptLine, EvidenceLine, Runner
+from forensics.capture.runner import AttemptLine, EvidenceLine, Runner, collector_command
 from forensics.model import Outcome
 
 SAY = """
@@ -258,7 +258,7 @@ def test_our_own_package_is_run_whatever_lies_in_the_working_directory(tmp_path:
     (tmp_path / "collectors").mkdir()
     (tmp_path / "collectors" / "__init__.py").write_text("raise SystemExit('shadowed')")
     done = subprocess.run(
-        module.collector_command("memory"), cwd=tmp_path, input=json.dumps({}), capture_output=True, text=True, timeout=60,
+        collector_command("memory"), cwd=tmp_path, input=json.dumps({}), capture_output=True, text=True, timeout=60,
         env={**os.environ, "PYTHONPATH": str(tmp_path)}, check=False,
     )  # fmt: skip
     assert "shadowed" not in done.stderr and done.returncode == 0, done.stderr
