@@ -46,6 +46,12 @@ class Seen:
         return dict(engines[0])
 
     @property
+    def ranks(self) -> list[int]:
+        """The ranks of which something was seen."""
+        expected = self.report["coverage"]["expected"]
+        return sorted({each["rank"] for each in expected if each["seen"] and each["rank"] is not None})
+
+    @property
     def root(self) -> dict[str, Any]:
         return dict(self.report["root"])
 

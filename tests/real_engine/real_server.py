@@ -217,10 +217,14 @@ class Server:
         os.kill(pid, signal.SIGCONT)
         eventually(lambda: process_state(pid) != "T", f"{pid} continued")
 
-    def stop(self) -> None:
-        """End every process that this server started, and remove the shared memory that a killed one leaves behind."""
+    def drop_loads(self) -> None:
         for load in self.loads:
             load.stop()
+        self.loads.clear()
+
+    def stop(self) -> None:
+        """End every process that this server started, and remove the shared memory that a killed one leaves behind."""
+        self.drop_loads()
         if self.starter.poll() is None:
             self.starter.terminate()
             self.starter.wait()

@@ -20,6 +20,14 @@ def server(vllm_home, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serv
         server.stop()
 
 
+@pytest.fixture(autouse=True)
+def normal_afterwards(server: Server) -> Iterator[None]:
+    """What a failed test leaves behind is no concern of the next one."""
+    yield
+    server.fire("")
+    server.drop_loads()
+
+
 @pytest.mark.parametrize("scenario", scenarios.REVERSIBLE, ids=lambda each: each.__name__)
 def test_reversible(server: Server, scenario) -> None:
     scenario(server)

@@ -60,7 +60,7 @@ def test_two_nodes(vllm_home: Path, tmp_path: Path) -> None:
             seen = look(head, follower, name="two-nodes")
             assert_root(seen, "process-stopped", 1, pid=culprit)
             assert seen.state == "stalled" and seen.grade("engine-stalled") == "established"
-            assert seen.engine["coverage"]["seen_ranks"] == [0, 1], "one engine, though two families of processes"
+            assert seen.engine["id"] and seen.ranks == [0, 1], "one engine, though two families of processes"
             assert_no_wrong_established(seen, STALL)
         finally:
             follower.resume(culprit)
