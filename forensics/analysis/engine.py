@@ -133,6 +133,9 @@ def run_rule(rule: Rule, view: View) -> tuple[list[Finding], RuleResult]:
         return [], result(RuleStatus.INCONCLUSIVE, str(why), why.missing)
     except Exception as error:
         return [], result(RuleStatus.ERRORED, f"{type(error).__name__}: {error}")
+    undeclared = {f.id for f in made if f.id.split("/")[0] not in rule.emits}
+    if undeclared:
+        return [], result(RuleStatus.ERRORED, f"made findings that it does not declare: {', '.join(sorted(undeclared))}")
     if made:
         return made, result(RuleStatus.FIRED, ", ".join(dict.fromkeys(f.id for f in made)))
     partial = [s for s in rule.requires if not (o := outcomes[s]) or not o.seen]

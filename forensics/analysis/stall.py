@@ -14,7 +14,7 @@ from forensics.analysis.progress import STATS_WINDOW_NS, STEPS_ENOUGH, STILL_ENO
 from forensics.analysis.stacks import ThreadView
 from forensics.analysis.times import SECOND, duration
 from forensics.analysis.view import View
-from forensics.model import EngineProcess, EvidenceRef, Grade, LogHit, Role, TimeRange
+from forensics.model import EngineProcess, EvidenceRef, Grade, LogHit, QueueDepth, Role, TimeRange
 
 WORKING = frozenset({"rpc-response", "ring-full", "collective", "gpu-sync", "queue-put", "lock", "running", "future", "join"})
 """States of a main thread that hold work: it was given something and has not finished it."""
@@ -61,25 +61,40 @@ def _seen_live(view: View) -> Stall | None:
         return _from_bare_samples(view)
     if view.stopped_ns is not None and not view.progress.metrics:
         return None
-    runs = [run for replica in view.progress.replicas if (run := view.progress.still_run(replica))]
     mains = [(p, t) for p in view.engine.processes if p.role in (Role.CORE, Role.WORKER) and (t := view.main_thread(p))]
-    stopped = [s for p in view.engine.processes for s in view.states.get(p.pid, [])[-1:] if s.state == "T"]
-    working = [(p, t) for p, t in mains if t.state in WORKING and t.steady]
-    moved = [t for _, t in mains if t.moved and not set(t.states) <= WAITING_FOR_OTHERS]
-    clients = [q for q in view.clients if q.depth > 0]
     if view.progress.metrics:
-        if not runs or any(not run for run in runs):
-            return None
-        run = max(runs, key=lambda r: (any(i.held for i in r), _span(r)))
-        if any(i.moved for i in view.progress.metrics if i.replica == run[0].replica):
-            # it moved earlier within this very capture: too short a look to call it standing still
-            still_s = _span(run)
-            if still_s < STILL_ENOUGH_S:
-                return None
-        return _judge(view, run, working, moved, stopped_refs=[s.ref for s in stopped], clients=[q.ref for q in clients[-1:]])
-    if not mains or not any(t.state in WORKING for _, t in working):
+        found = [s for replica in view.progress.replicas if (s := _replica(view, replica, mains))]
+        return max(found, key=lambda s: s.grade.strength, default=None)
+    working = [t for _, t in mains if t.state in WORKING and t.steady]
+    if not working:
         return None
-    return _by_stacks(view, [t for _, t in mains], [t for _, t in working], moved, [s.ref for s in stopped])
+    return _by_stacks(view, [t for _, t in mains], working, _moved(mains), _stopped(view, mains))
+
+
+Mains = list[tuple[EngineProcess, ThreadView]]
+
+
+def _replica(view: View, replica: str, mains: Mains) -> Stall | None:
+    """Whether one data-parallel replica stands still. Only evidence that is certainly its own is heard for it."""
+    run = view.progress.still_run(replica)
+    if not run:
+        return None
+    if any(i.moved for i in view.progress.metrics if i.replica == replica) and _span(run) < STILL_ENOUGH_S:
+        # it moved earlier within this very capture: too short a look to call it standing still
+        return None
+    alone = len(view.progress.replicas) == 1 and view.engine.dp_size == 1
+    mine = mains if alone else [(p, t) for p, t in mains if p.rank and p.rank.dp is not None and str(p.rank.dp) == replica]
+    clients = [q.ref for q in view.clients if q.depth > 0 and q.sample == run[-1].sampled[1]] if alone else []
+    return _judge(view, run, mine, clients)
+
+
+def _moved(mains: Mains) -> list[ThreadView]:
+    """Main threads that advanced inside their work: other lines of the same wait do not count."""
+    return [t for _, t in mains if t.moved and not set(t.states) <= WAITING_FOR_OTHERS]
+
+
+def _stopped(view: View, mains: Mains) -> list[EvidenceRef]:
+    return [s[-1].ref for p, _ in mains if (s := view.states.get(p.pid)) and s[-1].state == "T"]
 
 
 def _span(run: list[Interval]) -> float:
@@ -87,17 +102,13 @@ def _span(run: list[Interval]) -> float:
     return (last - first) / SECOND if first is not None and last is not None else 0.0
 
 
-def _judge(
-    view: View,
-    run: list[Interval],
-    working: list[tuple[EngineProcess, ThreadView]],
-    moved: list[ThreadView],
-    stopped_refs: list[EvidenceRef],
-    clients: list[EvidenceRef],
-) -> Stall | None:
+def _judge(view: View, run: list[Interval], mains: Mains, clients: list[EvidenceRef]) -> Stall | None:
+    working = [(p, t) for p, t in mains if t.state in WORKING and t.steady]
+    moved, stopped = _moved(mains), _stopped(view, mains)
     gauges = any(i.held for i in run)
-    core_works = any(t.state in WORKING for p, t in working if p.role is Role.CORE)
-    if not gauges and not core_works and not (clients and stopped_refs):
+    core_works = any(p.role is Role.CORE for p, _ in working)
+    load = [q.ref for q in view.of(QueueDepth) if q.kind == "server-load" and q.depth > 0] if clients else []
+    if not gauges and not core_works and not load and not (clients and stopped):
         return None
     still_s = _span(run)
     step = max((i.mean_step_s or 0 for i in run), default=0.0)
@@ -105,9 +116,9 @@ def _judge(
     unsure = []
     if moved:
         unsure.append("a worker moved inside its step: a long step, not a standstill")
-    if still_s < enough and not stopped_refs:
+    if still_s < enough and not stopped:
         unsure.append(f"{duration(still_s)} without movement is short of the {duration(enough)} that a slow step can take")
-    refs = [*(r for i in (run[0], run[-1]) for r in i.refs), *stopped_refs, *(t.last.ref for _, t in working[:3]), *clients]
+    refs = [*(r for i in (run[0], run[-1]) for r in i.refs), *stopped, *(t.last.ref for _, t in working[:3]), *clients[:1], *load[:1]]
     held = []
     if gauges:
         held.append(f"{run[-1].running or 0:g} running and {run[-1].waiting or 0:g} waiting requests in the gauges")
@@ -115,7 +126,9 @@ def _judge(
         held.append("the core is inside a step")
     if clients:
         held.append("clients hold connections open")
-    agreeing = 1 + len(held) + bool(stopped_refs)
+    if load:
+        held.append("the front counts requests in flight")
+    agreeing = 1 + len(held) + bool(stopped)
     grade = Grade.ESTABLISHED if not unsure else Grade.SUPPORTED if agreeing >= 3 and not moved else Grade.POSSIBLE
     since = _since(view, run[0].since_ns)
     how = f"no counter moved for {duration(still_s)} while work is held ({', '.join(held)})"

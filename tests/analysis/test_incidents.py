@@ -280,3 +280,24 @@ def test_a_rule_whose_evidence_was_denied_is_inconclusive_never_clear(scene, tel
     for result in told.report.rules:
         assert result.status.value in ("INCONCLUSIVE", "NOT_APPLICABLE", "FIRED"), result
     assert {i for i in told.by_id if i.startswith("evidence-missing")} >= {"evidence-missing:stacks", "evidence-missing:log"}
+
+
+def test_an_idle_replica_beside_a_busy_one_is_not_stalled(tmp_path):
+    """Two data-parallel replicas behind one front: the work of one is no work held by the other."""
+    from forensics.analysis import analyze
+    from tests.analysis.conftest import Told
+    from tests.analysis.replicas import two_replicas
+
+    told = Told(analyze([two_replicas(tmp_path, busy=0, moves=True)]))
+    assert not told.established & BROKEN
+    assert told.grade("engine-stalled") is None
+
+
+def test_a_stalled_replica_is_seen_beside_one_that_serves(tmp_path):
+    from forensics.analysis import analyze
+    from tests.analysis.conftest import Told
+    from tests.analysis.replicas import two_replicas
+
+    told = Told(analyze([two_replicas(tmp_path, busy=1, moves=False)]))
+    assert told.state == "stalled"
+    assert told.grade("engine-stalled") == "established"

@@ -1,5 +1,4 @@
 from collectors._http import PROBE_SOURCE as COLLECTORS
-
 from forensics.model import PROBE_SOURCE
 
 
