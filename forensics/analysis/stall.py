@@ -59,7 +59,7 @@ def find_stall(view: View) -> Stall | None:
 def _seen_live(view: View) -> Stall | None:
     if not any(n in view.case.bundled for n in view.nodes):
         return _from_bare_samples(view)
-    if view.stopped_ns is not None and not view.progress.metrics:
+    if (view.stopped_ns is not None and not view.progress.metrics) or _dead(view):
         return None
     mains = [(p, t) for p in view.engine.processes if p.role in (Role.CORE, Role.WORKER) and (t := view.main_thread(p))]
     if view.progress.metrics:
@@ -72,6 +72,18 @@ def _seen_live(view: View) -> Stall | None:
 
 
 Mains = list[tuple[EngineProcess, ThreadView]]
+
+
+def _dead(view: View) -> bool:
+    """Whether the engine had ended when the capture began to look: a dead engine does not stand still."""
+    began = min((view.case.captured[n].earliest_ns for n in view.nodes if n in view.case.captured), default=0)
+    ends = [h.at.latest_ns for h in view.hits_of("vllm-engine-fatal", "vllm-core-exited") if h.at]
+    lately = [e for e in ends if view.restarted_after(e) is None]
+    return (
+        any(e <= began + STATS_WINDOW_NS for e in lately)
+        or bool(view.cores)
+        and all((s := view.states.get(c.pid)) and (s[-1].gone or s[-1].state in ("Z", "X")) for c in view.cores)
+    )
 
 
 def _replica(view: View, replica: str, mains: Mains) -> Stall | None:

@@ -61,12 +61,13 @@ def _outside(view: View, inside: list[Member], outside: list[Member], group: lis
     names = ", ".join(view.name(p) for p, _ in outside)
     where = place.last.frames[0] if place.last.frames else None
     at = f" in {where.name} ({where.file}:{where.line})" if where else ""
+    doing = "stopped" if outside[0][0].pid in _stopped(view) else STATES[place.state]
     stall = view.stall
     assert stall
     return view.finding(
         "rank-divergence-collective",
         grade(observed=twice and stall.grade.strength == 3 and stall.live, agreeing=0 if hint else 2, whole=whole),
-        title=f"{names} is outside the collective that {len(inside)} other rank(s) wait in: {STATES[place.state]}{at}",
+        title=f"{names} is outside the collective that {len(inside)} other rank(s) wait in: {doing}{at}",
         because=[*(t.last.ref for _, t in outside), *(t.last.ref for _, t in inside[:3]), *stall.because[:2]],
         severity=Severity.CRITICAL,
         # a rank that raised, or that the kernel holds, is outside for a reason that another finding names
