@@ -10,6 +10,7 @@ import re
 from forensics.bundle._keys import CONTENT_NAMES
 from forensics.bundle._triggers import SECRET_WORDS
 
+BRACKET = re.compile(rb"[\[\](){}]")
 PLACEHOLDER = re.compile(rb"<redacted:[a-z-]{2,16}:[0-9a-f]{8}>(?: x\d+)?")
 
 _Q = rb"(\\*[\"'])?"
@@ -18,16 +19,14 @@ _SEP_OR_COMMA = rb"[ \t]{0,4}(=>|[:=,])[ \t]{0,4}"
 _START = rb"(?:(?<![A-Za-z0-9])|(?<=\\[nrtbf])|(?<=%[0-9A-F][0-9A-F]))"
 """A word begins here, also behind an escape sequence or a percent escape."""
 
-BARE_WORD = re.compile(rb"[^\s,;&\"'\\)\]}>\x00]+(?:\\\\[^\s,;&\"'\\)\]}>\x00]*)*")
-BARE_SHELL = re.compile(rb"[^\s\"'\\\x00]+")
+BARE_WORD = re.compile(rb"<redacted:[a-z-]{2,16}:[0-9a-f]{8}>|[^\s,;&\"'\\)\]}>\x00]+(?:\\\\[^\s,;&\"'\\)\]}>\x00]*)*")
+BARE_SHELL = re.compile(rb"<redacted:[a-z-]{2,16}:[0-9a-f]{8}>|[^\s\"'\\\x00]+")
 BARE_LINE = re.compile(rb"[^\r\n\x00]+")
 
 CONTENT = re.compile(
     rb"(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))(" + "|".join(re.escape(name) for name in CONTENT_NAMES).encode() + rb")" + _Q + _SEP, re.IGNORECASE
 )
 """Groups: name, quote behind it. This and the other patterns of names are tried only where one of their words begins."""
-INPUT_VALUE = re.compile(rb"input_value=(.{1,4000}?)(?=, input_type=|$)")
-"""pydantic's ValidationError shortens its repr in the middle, so no bracket can be trusted: it ends where the next field begins."""
 EBNF = re.compile(rb"(?<![\w-])[A-Za-z_][\w-]{0,60}[ \t]{0,4}::=.*")
 TOKEN_IDS = re.compile(rb"(?:token_ids|input_ids|output_ids|(?<![A-Za-z0-9_])tokens)" + _Q + _SEP, re.IGNORECASE)
 
@@ -41,10 +40,11 @@ BEARER = re.compile(rb"\bbearer[ \t]+([A-Za-z0-9._~+/=\-]{4,})", re.IGNORECASE)
 BEARER_PROSE = frozenset(
     b"token tokens auth authentication authorization scheme header format realm required missing error credentials with from".split()
 )
-OPTION = re.compile(rb"--([A-Za-z][A-Za-z0-9_.\-]{1,60})" + _Q + rb"(=|[ \t\x00]+|[ \t]*,[ \t]*)")
+OPTION = re.compile(rb"--(?<!---)([A-Za-z][A-Za-z0-9_.\-]{1,60})" + _Q + rb"(=|[ \t\x00]+|[ \t]*,[ \t]*)")
 NEXT_ITEM = re.compile(rb"[ \t]*,[ \t]*(?=\\*[\"'])")
 NEXT_WORD = re.compile(rb"[ \t\x00]+(?=[^\s\x00-])")
-ENV_LINE = re.compile(rb"(?:^|\x00)[ \t]*(?:export[ \t]+|declare -x[ \t]+)?[A-Za-z_][A-Za-z0-9_]{0,80}\Z")
+BARE_STRING = re.compile(rb"[^\r\n\x00\"\\]+")
+ENV_LINE = re.compile(rb"(?:^|\x00|(\\n|\"))[ \t]*(?:export[ \t]+|declare -x[ \t]+)?[A-Za-z_][A-Za-z0-9_]{0,80}\Z")
 
 USERINFO = re.compile(rb"([A-Za-z][A-Za-z0-9+.\-]{1,20})://([^\s/?#\"'\\<>\x00]{1,256})@(?=[\w\[])")
 QUERY = re.compile(

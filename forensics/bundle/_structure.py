@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from forensics.bundle._keys import Holds, env_value_allowed, holds, is_password
-from forensics.bundle._text import Mark
+from forensics.bundle._spans import Mark
 
 Text = Callable[[bytes], bytes]
 """Redacts one text of any number of lines."""
@@ -19,6 +19,7 @@ Text = Callable[[bytes], bytes]
 DOCUMENT_LIMIT_BYTES = 32 * 1024 * 1024
 """A larger document is redacted as text: parsed, it would need some ten times its size in memory."""
 MAX_NESTED_DOCUMENTS = 4
+_PLACEHOLDER = re.compile(r"<redacted:[a-z-]{2,16}:[0-9a-f]{8}>(?: x\d+)?")
 _WORD = re.compile(r"[A-Za-z_][\w.\-]{0,40}")
 _PATH = re.compile(r"/[\w./@+\-]{1,300}")
 _REPR_STRING = re.compile(r"([bru]{0,2})('(?:[^'\\]|\\.)*'?|\"(?:[^\"\\]|\\.)*\"?)", re.DOTALL)
@@ -116,6 +117,8 @@ class DocumentRedactor:
             return self._every_string(
                 item, lambda text: self._request(text.encode("utf-8", "surrogatepass")).decode("utf-8", "surrogatepass")
             )
+        if isinstance(item, list) and len(item) == 1 and isinstance(item[0], str) and _PLACEHOLDER.fullmatch(item[0]):
+            return item
         if what is Holds.TOKENS or (what in (Holds.PROMPT, Holds.TEXT) and _is_numbers(item)):
             return self._token_ids(item) if _is_numbers(item) else self._content("prompt", item)
         if what is Holds.SCHEMA:
@@ -134,6 +137,8 @@ class DocumentRedactor:
         return [f"{self._hide('token-ids', ','.join(ids))} x{len(ids)}"]
 
     def _hide(self, kind: str, value: str) -> str:
+        if _PLACEHOLDER.fullmatch(value):
+            return value
         return self._mark(kind, value.encode("utf-8", "surrogatepass")).decode()
 
     def _every_string(self, item: Any, hide: Callable[[str], str]) -> Any:

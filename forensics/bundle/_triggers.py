@@ -47,7 +47,7 @@ _TABLE: tuple[tuple[int, str, str, str], ...] = (
     (REQUEST, "req", r"(?:uest)?(?:[_\-]?ids?)?", r"(?:[ \t]?ids?\\*[\"']?[ \t]*)?" + _NAMED),
 )
 _FIXED: tuple[tuple[int, str, str], ...] = (
-    (OPTION, "--", r"[a-z_.\-]{0,60}(?:secret|passw|passphrase|pwd|token|credential|auth|cookie|dsn|key|prompt)"),
+    (OPTION, "--", r"(?<!---)[a-z_.\-]{0,60}(?:secret|passw|passphrase|pwd|token|credential|auth|cookie|dsn|key|prompt)"),
     (URL, "://", r"[^\s/?#\"'\\<>\x00]{1,256}@"),
     (URL, "sig", r"[a-z]{0,8}="),
     *((URL, word, rf"(?<=[?&;u]{word})=") for word in ("code", "session", "key", "token", "auth")),

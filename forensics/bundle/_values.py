@@ -28,12 +28,16 @@ _CLOSERS = (b"]", b")", b"}")
 _DELIMITER = frozenset(b',)]};: \t\r\n"\\')
 
 
-def scan_value(line: bytes, pos: int, bare: re.Pattern[bytes], level: int = 0) -> Value | None:
+MAX_DEPTH = 100
+"""Of brackets. Deeper ones are made to keep parsers busy; the rest of the line counts as inside."""
+
+
+def scan_value(line: bytes, pos: int, bare: re.Pattern[bytes], level: int = 0, depth: int = MAX_DEPTH) -> Value | None:
     """The value that begins at `pos`, or None when nothing does.
 
     `bare` says how far an unquoted value goes. `level` is the number of backslashes before the quotes of the key, so that a group
-    in JSON that itself stands in a JSON string ends with that string. A value that never ends ends with the line: of two wrong
-    answers, the one that hides more.
+    in JSON that itself stands in a JSON string ends with that string. A group nested deeper than `depth` counts as never ending.
+    A value that never ends ends with the line: of two wrong answers, the one that hides more.
     """
     quote = _QUOTE.match(line, pos)
     if quote:
@@ -43,7 +47,7 @@ def scan_value(line: bytes, pos: int, bare: re.Pattern[bytes], level: int = 0) -
         return Value(pos, end, inner, inner_end, "quoted")
     group = _GROUP.match(line, pos)
     if group:
-        end = _group_end(line, group.start(1), level)
+        end = _group_end(line, group.start(1), level, depth)
         closed = end > group.end() and line[end - 1 : end] in _CLOSERS
         return Value(pos, end, group.end(), end - 1 if closed else end, "group")
     word = bare.match(line, pos)
@@ -75,13 +79,15 @@ def find_close(line: bytes, pos: int, quote: bytes, escapes: int) -> tuple[int, 
     return None
 
 
-def _group_end(line: bytes, pos: int, level: int) -> int:
+def _group_end(line: bytes, pos: int, level: int, limit: int) -> int:
     depth = 0
     at = pos
     while event := _GROUP_EVENT.search(line, at):
         char, at = event[0], event.end()
         if char in b"[({":
             depth += 1
+            if depth > limit:
+                return _line_end(line)
         elif char in b"])}":
             depth -= 1
             if depth <= 0:
