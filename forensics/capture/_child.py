@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import resource
 import signal
-import subprocess
 import tempfile
 import time
 from collections import deque
@@ -33,7 +33,6 @@ ENCODING_FACTOR = 6
 STDERR_TAIL_BYTES = 2048
 MEMORY_BYTES = 2 * 1024**3
 """Private memory of a child. A collector that runs wild must fail, and not the engine beside it."""
-NICE = 10
 
 
 class EvidenceLine(msgspec.Struct, tag="evidence", tag_field="type"):
@@ -73,7 +72,7 @@ decoder = msgspec.json.Decoder(EvidenceLine | AttemptLine)
 class Child:
     """A running collector."""
 
-    def __init__(self, step: Step, command: list[str], raw_request: bytes) -> None:
+    def __init__(self, step: Step, command: list[str], raw_request: bytes, usual_nice: int = 0) -> None:
         """Start it. Raises OSError when no process can be made."""
         self.step = step
         self.started = time.monotonic()
@@ -91,29 +90,25 @@ class Child:
         self.pending_bytes = 0
         self.stderr = bytearray()
         self.exit_at: float | None = None
-        with _request_file(raw_request) as stdin:
-            self.process: subprocess.Popen[bytes] = subprocess.Popen(
-                command, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
-            )
-        assert self.process.stdout and self.process.stderr
-        self.streams: dict[int, IO[bytes]] = {}
-        for stream in (self.process.stdout, self.process.stderr):
-            os.set_blocking(stream.fileno(), False)
-            self.streams[stream.fileno()] = stream
-        self.out_fd = self.process.stdout.fileno()
-        with contextlib.suppress(OSError, ImportError, AttributeError):  # over the user's limit: the default size works too
-            import fcntl
-
+        self.returncode: int | None = None
+        self._family: dict[int, int] = {}
+        self.pid, self.out_fd, error_fd = _spawn(command, raw_request)
+        self.fds = {self.out_fd, error_fd}
+        with contextlib.suppress(OSError):  # over the user's limit: the default size works too
             fcntl.fcntl(self.out_fd, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
         with contextlib.suppress(OSError, ValueError):  # a lower limit is in force already
-            resource.prlimit(self.process.pid, resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
-        if step.niced:
-            with contextlib.suppress(OSError):
-                os.setpriority(os.PRIO_PROCESS, self.process.pid, NICE)
+            resource.prlimit(self.pid, resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
+        with contextlib.suppress(OSError):  # not permitted: then at the usual one
+            os.setpriority(os.PRIO_PROCESS, self.pid, usual_nice + step.nice)
 
-    @property
-    def pid(self) -> int:
-        return self.process.pid
+    def poll(self) -> int | None:
+        """The exit status, negative for a signal, or None while it lives."""
+        if self.returncode is None:
+            with contextlib.suppress(ChildProcessError):  # somebody else reaped it
+                pid, status = os.waitpid(self.pid, os.WNOHANG)
+                if pid:
+                    self.returncode = os.waitstatus_to_exitcode(status)
+        return self.returncode
 
     def take(self, piece: bytes) -> None:
         """Cut what arrived on stdout into lines; decoding waits until nobody has anything to read."""
@@ -144,13 +139,17 @@ class Child:
         self.first_garbage = self.first_garbage or line[:200]
 
     def signal(self, number: int) -> None:
-        """Signal everything in its session: a helper of its own (py-spy) may have left its process group, never its session."""
-        with contextlib.suppress(OSError):
-            os.killpg(self.pid, number)
+        """Signal the child's process group; SIGKILL also goes to helpers that made a group of their own (py-spy)."""
+        if number in (signal.SIGTERM, signal.SIGKILL):
+            self._family |= _descendants(self.pid)
+        if self.returncode is None:  # a reaped pid may be somebody else's by now
+            with contextlib.suppress(OSError):
+                os.killpg(self.pid, number)
         if number == signal.SIGKILL:
-            for pid in _session(self.pid):
+            for pid, start_ticks in self._family.items():
                 with contextlib.suppress(OSError):
-                    os.kill(pid, number)
+                    if procfs.stat_of(pid).start_ticks == start_ticks:
+                        os.kill(pid, number)
 
     def end(self, why: str, outcome: Outcome = Outcome.TIMEOUT) -> None:
         """Ask it to stop; the loop sees to it that it does."""
@@ -162,14 +161,56 @@ class Child:
             self.signal(signal.SIGCONT)
 
 
-def _session(session: int) -> list[int]:
-    found = []
-    for pid in procfs.pids():
+def _spawn(command: list[str], raw_request: bytes) -> tuple[int, int, int]:
+    """Start a child; returns (pid, descriptor of its stdout, of its stderr), both non-blocking. Raises OSError.
+
+    A process group of its own, out of reach of a Ctrl-C meant for us, but no session: where the kernel schedules by session
+    (sched_autogroup), five new sessions would take five sixths of a busy processor from the engine that we want to see move.
+    """
+    out_read, out_write = os.pipe()
+    err_read, err_write = os.pipe()
+    try:
+        with _request_file(raw_request) as stdin:
+            pid = os.posix_spawn(
+                command[0],
+                command,
+                os.environ,
+                file_actions=[
+                    (os.POSIX_SPAWN_DUP2, stdin.fileno(), 0),
+                    (os.POSIX_SPAWN_DUP2, out_write, 1),
+                    (os.POSIX_SPAWN_DUP2, err_write, 2),
+                ],
+                setpgroup=0,
+                setsigdef=[signal.SIGPIPE],
+            )
+    except OSError:
+        os.close(out_read)
+        os.close(err_read)
+        raise
+    finally:
+        os.close(out_write)
+        os.close(err_write)
+    os.set_blocking(out_read, False)
+    os.set_blocking(err_read, False)
+    return pid, out_read, err_read
+
+
+def _descendants(pid: int) -> dict[int, int]:
+    """Everything below a process, as pid to start ticks (a pid may be reused)."""
+    children: dict[int, list[procfs.Glance]] = {}
+    for each in procfs.pids():
         try:
-            if procfs.stat_of(pid).session == session:
-                found.append(pid)
+            seen = procfs.stat_of(each)
         except OSError:
             continue
+        children.setdefault(seen.ppid, []).append(seen)
+    found: dict[int, int] = {}
+    queue = [pid]
+    while queue:
+        for child in children.get(queue.pop(), ()):
+            if child.pid not in found:
+                found[child.pid] = child.start_ticks
+                queue.append(child.pid)
     return found
 
 
@@ -187,7 +228,7 @@ def _request_file(raw: bytes) -> IO[bytes]:
 
 def epitaph(child: Child, cut: list[str]) -> AttemptLine | None:
     """The attempt that records how a child ended, where its own attempts do not say everything."""
-    step, code = child.step, child.process.returncode
+    step, code = child.step, child.returncode
     said = f"{child.attempts} attempts had been delivered"
     reasons: list[str] = []
     outcome = Outcome.FAILED

@@ -25,6 +25,9 @@ SAMPLED = ("stacks", "queues", "process", "cpu")
 LATER = ("memory", "clock", "gpu", "thermal", "patches", "kernel", "rpclogs")
 """Most volatile first; run while the samplers sleep."""
 NICED = ("kernel", "rpclogs")
+NICE, PROMPT = 10, -10
+"""A stack reader that waits for a processor holds its target meanwhile: on a saturated host the volatile part is kind by being
+fast. -10 is about ten times the share of a spinner, for less than a second of processor time."""
 MIB = 1024 * 1024
 PROBE_SOURCES = ("127.70.79.82",)
 """Where our own probes connect from (collectors/_http.py); they are no clients."""
@@ -39,7 +42,8 @@ class Step:
     samples: int = 1
     first_sample: int = 1
     interval_s: float = INTERVAL_S
-    niced: bool = False
+    nice: int = 0
+    """Relative to the priority of the capture itself; below 0 only where that is permitted."""
     max_bytes: int = 64 * MIB
     options: Mapping[str, Any] = field(default_factory=dict)
 
@@ -86,7 +90,7 @@ def make_plan(found: Discovery, depth: str = "standard", deadline_s: float = 60.
             collector=name,
             deadline_s=min(deadlines[name], deadline_s),
             samples=2 if name in SAMPLED else 1,
-            niced=name in NICED,
+            nice=NICE if name in NICED else PROMPT if name in URGENT else 0,
             max_bytes=log_bytes if name == "rpclogs" else 64 * MIB,
             options=options.get(name, {}),
         )

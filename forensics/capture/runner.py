@@ -10,7 +10,6 @@ import contextlib
 import os
 import selectors
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -62,26 +61,27 @@ def collector_command(name: str) -> list[str]:
 class Runner:
     """Runs steps side by side. Call `start` for each and `turn` while `busy`."""
 
-    def __init__(self, sink: Sink, command: Callable[[str], list[str]] = collector_command) -> None:
+    def __init__(self, sink: Sink, command: Callable[[str], list[str]] = collector_command, usual_nice: int = 0) -> None:
         self.sink = sink
+        self.usual_nice = usual_nice
         self.command = command
         self.active: list[Child] = []
         self._childless: list[tuple[Step, Mapping[str, Any], OSError]] = []
         self.forced: list[Step] = []
         """Steps whose child had to be killed: it may not have put things back in order."""
-        self.abandoned: list[subprocess.Popen[bytes]] = []
+        self.abandoned: list[Child] = []
         self._selector = selectors.DefaultSelector()
 
     def start(self, step: Step, request: Mapping[str, Any]) -> None:
         """Start a collector. Where the machine has no room for another process, do without one as far as that goes."""
         try:
-            child = Child(step, self.command(step.collector), msgspec.json.encode(request))
+            child = Child(step, self.command(step.collector), msgspec.json.encode(request), self.usual_nice)
         except OSError as error:
             self._childless.append((step, request, error))
             return
         self.active.append(child)
-        for fd, stream in child.streams.items():
-            self._selector.register(stream, selectors.EVENT_READ, (child, fd))
+        for fd in child.fds:
+            self._selector.register(fd, selectors.EVENT_READ, (child, fd))
 
     @property
     def busy(self) -> bool:
@@ -157,14 +157,14 @@ class Runner:
 
     def _silence(self, child: Child) -> None:
         """Read no more of a flood: the pipe fills up, and the writer sleeps until it is killed."""
-        for fd in list(child.streams):
+        for fd in list(child.fds):
             self._hang_up(child, fd)
 
     def _hang_up(self, child: Child, fd: int) -> None:
-        stream = child.streams.pop(fd, None)
-        if stream is not None:
-            self._selector.unregister(stream)
-            stream.close()
+        if fd in child.fds:
+            child.fds.remove(fd)
+            self._selector.unregister(fd)
+            os.close(fd)
 
     def _deliver(self, child: Child, raw: bytes) -> None:
         try:
@@ -184,11 +184,11 @@ class Runner:
         self.sink.evidence(child.step, line)
 
     def _check(self, child: Child, now: float) -> None:
-        if child.process.poll() is not None:
+        if child.poll() is not None:
             child.exit_at = child.exit_at or now
-            if child.streams and not child.pending and now > child.exit_at + DRAIN_S:
+            if child.fds and not child.pending and now > child.exit_at + DRAIN_S:
                 self._silence(child)
-            if not child.streams and not child.pending:
+            if not child.fds and not child.pending:
                 self._finish(child)
         elif now >= child.stop_at:
             if not child.why:
@@ -204,6 +204,8 @@ class Runner:
 
     def _finish(self, child: Child) -> None:
         self.active.remove(child)
+        if child.why and not child.abandoned:
+            child.signal(signal.SIGKILL)  # helpers that it did not take along
         if child.killed:
             self.forced.append(child.step)
         self._silence(child)
@@ -212,7 +214,7 @@ class Runner:
         cut = self.sink.ended(child.step, time.monotonic() - child.started)
         line = epitaph(child, cut)
         if child.abandoned:
-            self.abandoned.append(child.process)
+            self.abandoned.append(child)
         if line:
             self.sink.attempt(child.step, line)
 

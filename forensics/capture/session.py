@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -19,7 +21,7 @@ from forensics.capture import _procfs as procfs
 from forensics.capture.discovery import Discovery, discover, stopped
 from forensics.capture.errors import NothingFound, OutputUnusable
 from forensics.capture.options import CaptureOptions, ProgressSink, Quiet, check, read_patches
-from forensics.capture.plan import SAMPLED, SETTLE_S, Look, Plan, Step, again, look, make_plan, request, standing
+from forensics.capture.plan import NICE, PROMPT, SAMPLED, SETTLE_S, URGENT, Look, Plan, Step, again, look, make_plan, request, standing
 from forensics.capture.recorder import Recorder
 from forensics.capture.runner import Runner
 from forensics.model import Attempt, EngineInstance, Outcome, Role
@@ -29,6 +31,8 @@ __all__ = ["CaptureOptions", "CaptureResult", "ProgressSink", "Quiet", "capture"
 ORDER = ("stacks", "queues", "process", "cpu", "health", "memory", "clock", "gpu", "thermal", "patches", "kernel", "rpclogs")
 ENGINE_EVIDENCE = ("stacks", "process", "rpclogs")
 """Without these of an engine's own processes a capture is incomplete."""
+SMALL_BYTES = 64 * 1024 * 1024
+"""Up to this a bundle is packed in less than a second, which on a saturated host a low priority would turn into a minute."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +57,7 @@ def capture(options: CaptureOptions, progress: ProgressSink | None = None) -> Ca
     started_ns = time.time_ns()
     check(options)
     patches = read_patches(options.patches)
-    with _Interrupts() as interrupts:
+    with _Interrupts() as interrupts, _Priority() as priority:
         found = _discover(options)
         show.found(found)
         before = stopped(found.pids, options.sysroot)
@@ -61,8 +65,8 @@ def capture(options: CaptureOptions, progress: ProgressSink | None = None) -> Ca
             found, options.profile, options.deadline_s, options.window_s, patches=patches[1], logs=options.logs, cpus=os.cpu_count()
         )
         recorder = Recorder(found, show, boot_id=_boot_id(options.sysroot))
-        runner = Runner(recorder, options.command)
-        course = _Course(plan, found, runner, recorder, show, options, interrupts)
+        runner = Runner(recorder, options.command, priority.usual)
+        course = _Course(plan, found, runner, recorder, show, options, interrupts, priority)
         try:
             course.begin()  # the volatile children are running while this process prepares to write
             writer = _writer(options, found, started_ns, recorder.boot_id)
@@ -89,8 +93,6 @@ def capture(options: CaptureOptions, progress: ProgressSink | None = None) -> Ca
         _after(runner, recorder, before, found, options.sysroot)
         runner.close()
         show.note("sealing and packing")
-        with contextlib.suppress(OSError):
-            os.nice(5)  # hashing and packing may wait for the engine, not the other way round
         offset_s = time.localtime(started_ns // 10**9).tm_gmtoff
         writer.seal(
             ended_ns=time.time_ns(),
@@ -98,7 +100,10 @@ def capture(options: CaptureOptions, progress: ProgressSink | None = None) -> Ca
             timezone=time.strftime("%Z", time.localtime(started_ns // 10**9)),
             engines=[_summary(engine) for engine in found.engines],
         )
-        path = writer.pack(ORDER, keep=options.keep_directory)
+        priority.prompt(False)
+        small = sum(record.size_bytes for record in writer.evidence) < SMALL_BYTES
+        pack = partial(writer.pack, ORDER, keep=options.keep_directory)
+        path = pack() if small else _niced(pack)
         attempts = tuple(writer.attempts)
         return CaptureResult(
             path=path,
@@ -121,9 +126,10 @@ class _Course:
         show: ProgressSink,
         options: CaptureOptions,
         interrupts: _Interrupts,
+        priority: _Priority,
     ) -> None:
         self.plan, self.found, self.runner, self.recorder, self.show = plan, found, runner, recorder, show
-        self.options, self.interrupts = options, interrupts
+        self.options, self.interrupts, self.priority = options, interrupts, priority
         self.began = time.monotonic()
         self.waiting = list(plan.later)
         self.rounds = list(plan.rounds)
@@ -146,6 +152,7 @@ class _Course:
                 self._start(self.waiting.pop(0))
             if self.rounds and not self.runner.running(*SAMPLED):
                 self._look_again()
+            self.priority.prompt(self.runner.running(*URGENT))
             self.runner.turn(0.05)
         return None
 
@@ -196,6 +203,54 @@ class _Course:
             self.recorder.note(step.collector, "node", Outcome.SKIPPED, why, "")
         if self.rounds and outcome is Outcome.TIMEOUT:
             self.recorder.note("capture", "further looks", Outcome.SKIPPED, why, "raise --deadline")
+
+
+class _Priority:
+    """Ahead of whatever spins while something volatile is under way, where that is permitted; as usual otherwise.
+
+    What a child sends must be read at once as well: a reader that sleeps on a full pipe takes its next sample late.
+    """
+
+    def __init__(self) -> None:
+        self.usual = os.getpriority(os.PRIO_PROCESS, 0)
+        self._raised = False
+
+    def prompt(self, wanted: bool) -> None:
+        if wanted != self._raised:
+            with contextlib.suppress(OSError):
+                os.setpriority(os.PRIO_PROCESS, 0, max(-20, self.usual + PROMPT) if wanted else self.usual)
+            self._raised = wanted
+
+    def __enter__(self) -> _Priority:
+        self.prompt(True)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.prompt(False)
+
+
+def _niced(work: Callable[[], Path]) -> Path:
+    """Do slow work at a low priority: in a thread of its own, because without privilege no priority is ever got back."""
+    done: list[Path] = []
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)
+        try:
+            done.append(work())
+        except BaseException as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=run, name="packing")
+    try:
+        thread.start()
+    except RuntimeError:  # no more threads on this host
+        return work()
+    thread.join()
+    if failed:
+        raise failed[0]
+    return done[0]
 
 
 class _Interrupts:

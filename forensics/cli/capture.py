@@ -19,7 +19,9 @@ def capture_command(options: CaptureOptions, *, quiet: bool = False, analyze: bo
     """
     from forensics.capture.progress import display, plain
     from forensics.capture.session import capture
+    from forensics.cli import as_usual
 
+    as_usual()  # a capture raises and lowers its priority by itself
     show = None if quiet else display()
     try:
         result = capture(options, show)

@@ -32,10 +32,10 @@ FOUND = Discovery(processes=tuple(INFOS), engines=tuple(engines.identify(INFOS))
 def test_volatile_things_come_first_and_are_never_niced() -> None:
     plan = make_plan(FOUND)
     assert tuple(step.collector for step in plan.urgent) == URGENT
-    assert not any(step.niced for step in plan.urgent)
+    assert all(step.nice <= 0 for step in plan.urgent)
     assert {step.collector: step.samples for step in plan.urgent} == {"stacks": 2, "queues": 2, "process": 2, "cpu": 2, "health": 1}
     assert [step.collector for step in plan.later][:2] == ["memory", "clock"] and plan.later[-1].collector == "rpclogs"
-    assert {step.collector for step in plan.later if step.niced} == {"kernel", "rpclogs"}
+    assert {step.collector for step in plan.later if step.nice > 0} == {"kernel", "rpclogs"}
     assert all(0 < step.deadline_s <= 60 for step in (*plan.urgent, *plan.later))
 
 
