@@ -183,17 +183,19 @@ def test_a_read_that_hangs_costs_its_patience_and_nothing_else() -> None:
 
 
 def test_an_answer_that_only_came_late_counts() -> None:
-    gate = threading.Event()
+    gate, through = threading.Event(), threading.Event()
 
     def work(item: int) -> int:
         if item == 0:
             gate.wait(60)
+            through.set()
         if item == 2:
             gate.set()
-            threading.Event().wait(0.3)
+            through.wait(60)
+            threading.Event().wait(0.1)  # between the late answer's return and its delivery
         return item
 
-    assert each(range(3), work, 1.0) == ({0: 0, 1: 1, 2: 2}, [])
+    assert each(range(3), work, 3.0) == ({0: 0, 1: 1, 2: 2}, [])
 
 
 def test_engine_in_a_container(tmp_path: Path) -> None:
