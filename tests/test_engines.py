@@ -299,6 +299,12 @@ def test_generic_tree_with_ranks() -> None:
     assert {pid: role.value for pid, role in roles(engine).items()} == {1: "api", 2: "core", 3: "worker", 4: "worker", 5: "helper"}
 
 
+def test_port_of_a_front_end_whose_sockets_cannot_be_seen() -> None:
+    ranks_ = [process(2, 1, "python3 rank.py --rank 0"), process(3, 1, "python3 rank.py --rank 1")]
+    assert only([process(1, 0, "python3 front.py --port 9000"), *ranks_]).ports == (9000,)
+    assert only([process(1, 0, "python3 front.py --port 0", listening_ports=(41000,)), *ranks_]).ports == (41000,)
+
+
 def test_two_engines_of_one_starter_stay_apart() -> None:
     def engine(base: int) -> list[ProcessInfo]:
         return [

@@ -149,6 +149,11 @@ def rank_of(info: ProcessInfo) -> int | None:
     return None
 
 
+def listens(info: ProcessInfo) -> int | None:
+    """The port that the command line asks for, where the real ones could not be seen (another user's process)."""
+    return None if info.listening_ports else number(command(info), "--port")
+
+
 def has_ranks(infos: list[ProcessInfo]) -> bool:
     """Whether any of these processes says which rank it is: without that, a tree is an engine only for want of a better one."""
     return any(rank_of(info) is not None for info in infos)
@@ -157,6 +162,7 @@ def has_ranks(infos: list[ProcessInfo]) -> bool:
 PROFILE = EngineProfile(
     name="python",
     place=place,
+    listens=listens,
     progress=PROGRESS,
     frames=FRAMES,
     env_allow=("RANK", "LOCAL_RANK", "WORLD_SIZE"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from forensics.engines._argv import ancestors, command, is_python, multiprocessing_helper, number, program
 from forensics.engines._generic_frames import FRAMES
 from forensics.engines._profile import EngineProfile, Placed, Table
-from forensics.engines.generic import PROGRESS
+from forensics.engines.generic import PROGRESS, listens
 from forensics.model import ProcessInfo, RankId, Role
 
 _AGENT_MODULES = (
@@ -80,6 +80,7 @@ PROFILE = EngineProfile(
     place=place,
     version=lambda info: info.packages.get("torch", ""),
     together=together,
+    listens=listens,
     progress=PROGRESS,
     frames=FRAMES,
     env_allow=(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -231,6 +232,32 @@ def test_our_own_reader_killed_while_holding_a_target_is_undone(grow: Grow, tmp_
             return
         threading.Event().wait(0.005)
     raise AssertionError("still stopped")
+
+
+NOBODY = 65534
+UNPRIVILEGED = ("--bounding-set", "-sys_ptrace,-dac_override,-dac_read_search,-sys_admin", "--inh-caps", "-all")
+
+
+def test_without_permission_the_capture_goes_on_and_says_what_would_help(tmp_path: Path) -> None:
+    """Processes of another user, seen without CAP_SYS_PTRACE."""
+    python, setpriv = shutil.which("python3", path="/usr/bin:/bin"), shutil.which("setpriv")
+    if os.geteuid() != 0 or not python or not setpriv:
+        pytest.skip("needs root, setpriv and a python3 in /usr/bin, to start a process of another user")
+    code = "import os, sys, time; print('ready', flush=True); os.fork() if sys.argv[-1] == '0' else None; time.sleep(600)"
+    command = [setpriv, "--reuid", str(NOBODY), "--regid", str(NOBODY), "--clear-groups", python, "-c", code, "--rank", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd="/", start_new_session=True) as target:
+        try:
+            assert target.stdout and target.stdout.readline() == b"ready\n"
+            capture_it = [sys.executable, "-m", "forensics", "capture", "--pid", str(target.pid), "--out", str(tmp_path), "--window", "0"]
+            done = subprocess.run([setpriv, *UNPRIVILEGED, *capture_it], capture_output=True, text=True, timeout=100, check=False)
+        finally:
+            os.killpg(target.pid, signal.SIGKILL)
+    assert done.returncode == 3, done.stderr
+    assert "DENIED" in done.stderr and "CAP_SYS_PTRACE" in done.stderr and "Traceback" not in done.stderr
+    told = packed_text(Path(done.stdout.splitlines()[-1]), "manifest.json")
+    outcomes = {(attempt["collector"], attempt["outcome"]) for attempt in json.loads(told)["attempts"]}
+    assert ("stacks", "DENIED") in outcomes
+    assert {"memory", "clock", "process", "cpu"} <= {collector for collector, _ in outcomes}
 
 
 def test_logs_alone_when_the_engine_is_gone(tmp_path: Path) -> None:
