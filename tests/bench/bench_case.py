@@ -54,6 +54,7 @@ def stacks(pid: int) -> list[dict[str, object]]:
 
 
 def metrics(scrape: int) -> str:
-    lines = [f'vllm:iteration_tokens_total_count{{engine="0"}} {scrape}', 'vllm:num_requests_running{engine="0"} 8']
+    lines = ["# TYPE vllm:iteration_tokens_total histogram", f'vllm:iteration_tokens_total_count{{engine="0"}} {scrape}']
+    lines += ["# TYPE vllm:num_requests_running gauge", 'vllm:num_requests_running{engine="0"} 8', "# TYPE vllm:request_seconds histogram"]
     lines += [f'vllm:request_seconds_bucket{{engine="0",le="{n}"}} {n * scrape}' for n in range(10_000)]
     return "\n".join(lines) + "\n"
