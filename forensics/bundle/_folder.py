@@ -50,8 +50,17 @@ class Walk:
                 self.losses.append(f"{printable(name)} is not a regular file: refused")
             elif not self._whole and name.endswith(ARCHIVES):
                 self.bundles.append(Path(entry.path))
-            else:
-                self.files.append((name, entry.stat(follow_symlinks=False)))
+            elif (status := self._readable(entry, name)) is not None:
+                self.files.append((name, status))
+
+    def _readable(self, entry: os.DirEntry[str], name: str) -> os.stat_result | None:
+        """Its status, or None and a sentence when this user may not read it (or it has just gone)."""
+        try:
+            os.close(os.open(entry.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC))
+            return entry.stat(follow_symlinks=False)
+        except OSError as error:
+            self.losses.append(f"{printable(name)}: cannot be read ({error.strerror})")
+            return None
 
     def _link(self, path: str, name: str) -> None:
         target = os.path.realpath(path)
@@ -65,5 +74,6 @@ class Walk:
 
 
 def is_bundle(folder: Path) -> bool:
-    names = {name for name in OWN_FILES if (folder / name).is_file()}
+    # os.path and not Path: to the latter a folder that is closed to this user is an exception
+    names = {name for name in OWN_FILES if os.path.isfile(folder / name)}  # noqa: PTH113
     return ATTEMPTS in names or JOURNAL in names or {MANIFEST, CHECKSUMS} <= names

@@ -102,7 +102,10 @@ def _open_spooled(fd: int, label: str) -> Source:
 
 
 def _open_file(fd: int, name: str) -> Source:
-    source = Source(printable(name))
+    label = printable(name)
+    for suffix in ARCHIVES:
+        label = label.removesuffix(suffix)
+    source = Source(label)
     source.fds.append(fd)
     status = os.fstat(fd)
     head = os.pread(fd, BLOCK, 0)
@@ -129,11 +132,13 @@ def _fill_from_tar(source: Source, stream: GzipStream | PlainStream, listing: Ta
     source.losses += [f"{source.label}: {loss}" for loss in listing.losses]
     root = _root_of(listing.entries)
     entries = {entry.name.removeprefix(root): entry for entry in listing.entries}
-    if not _ours(entries):
+    if not _ours(entries, listing.cut):
         source.members += [_tar_item(stream, entry.name, entry, None) for entry in listing.entries]
         source.losses += [_partial(entry.name, entry) for entry in listing.entries if not entry.whole]
         return
-    source.own = {path: _tar_item(stream, path, entry, None) for path, entry in entries.items() if path in OWN_FILES and entry.whole}
+    own = {path: entry for path, entry in entries.items() if path in OWN_FILES}
+    source.own = {path: _tar_item(stream, path, entry, None) for path, entry in own.items() if entry.whole}
+    source.losses += [_partial(path, entry) for path, entry in own.items() if not entry.whole]
     describe(source)
     for path, entry in entries.items():
         if path not in OWN_FILES:
@@ -182,9 +187,9 @@ def _root_of(entries: list[TarEntry]) -> str:
     return ""
 
 
-def _ours(entries: dict[str, TarEntry]) -> bool:
+def _ours(entries: dict[str, TarEntry], cut: bool) -> bool:
     marked = any(entry.comment.startswith(COMMENT_PREFIX) for entry in entries.values())
-    return marked or JOURNAL in entries or ATTEMPTS in entries or (MANIFEST in entries and CHECKSUMS in entries)
+    return marked or JOURNAL in entries or ATTEMPTS in entries or (MANIFEST in entries and (cut or CHECKSUMS in entries))
 
 
 def _comment(entry: TarEntry) -> Evidence | None:

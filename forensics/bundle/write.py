@@ -72,6 +72,7 @@ class BundleWriter:
         self._open: dict[str, EvidenceStream] = {}
         self._head = dict(head or {})
         self._over_budget = False
+        self._disk_full = False
         with _explained(parent):
             parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._parent = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -213,22 +214,26 @@ class BundleWriter:
         """A write failed. Recorded as the attempt of a collector called "bundle", so that coverage shows it."""
         full = error.errno in _FULL
         with self._lock:
-            if full:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 self._release_reserve()
+                self._left, self._disk_full = 0, True  # what is left belongs to the records: no more evidence from here on
             reason = f"{errno.errorcode.get(error.errno or 0, 'EIO')} while writing {path}: {error.strerror or error}"
             cure = "free some space on the output disk and capture again" if full else "capture again with --out on a healthy disk"
-            self._lost(reason, cure, Outcome.PARTIAL)
+            self._lost(reason, cure)
 
     def budget_spent(self, path: str) -> None:
         with self._lock:
             if not self._over_budget:
                 self._over_budget = True
-                self._lost(f"the byte bound of the bundle was reached at {path}", "capture with a larger bound", Outcome.PARTIAL)
+                if self._disk_full:
+                    self._lost(f"the output disk is full: nothing is written from {path} on", "free some space and capture again")
+                else:
+                    self._lost(f"the byte bound of the bundle was reached at {path}", "capture with a larger bound")
 
-    def _lost(self, reason: str, cure: str, outcome: Outcome) -> None:
+    def _lost(self, reason: str, cure: str) -> None:
         if reason not in self.losses:
             self.losses.append(reason)
-            self.attempt(Attempt(collector="bundle", target=self.name, outcome=outcome, reason=reason, cure=cure))
+            self.attempt(Attempt(collector="bundle", target=self.name, outcome=Outcome.PARTIAL, reason=reason, cure=cure))
 
     # records
 
@@ -392,8 +397,6 @@ def _explained(parent: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno in _FULL:
             cure = "free some space, or choose another directory with --out"
-        elif error.errno == errno.EEXIST:
-            cure = "somebody created the same name at the same moment: try again"
         else:
             cure = "choose a directory that you may write to with --out"
         raise BundleError(f"cannot create a bundle in {parent}: {error.strerror or error}", cure) from error
