@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections.abc import Callable
@@ -79,8 +80,10 @@ def check(options: CaptureOptions) -> None:
         raise BadRequest(f"there is no engine kind {options.engine!r}", f"choose one of {', '.join(known_kinds())}")
     if options.profile not in PROFILES:
         raise BadRequest(f"there is no profile {options.profile!r}", f"choose one of {', '.join(PROFILES)}")
-    if options.deadline_s < 1 or options.window_s < 0:
-        raise BadRequest("the deadline must be at least 1 s and the window not negative", "leave --deadline and --window at their defaults")
+    if not (1 <= options.deadline_s < math.inf and 0 <= options.window_s < math.inf):  # NaN is neither
+        raise BadRequest(
+            "the deadline must be at least 1 s, the window not negative, and both finite", "leave --deadline and --window at their defaults"
+        )
     for path in options.logs:
         try:
             with path.open("rb"):

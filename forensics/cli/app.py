@@ -38,7 +38,7 @@ def top(
 def capture(
     engine: Annotated[str, typer.Option(metavar="KIND", help="Kind of engine to look for: auto, vllm, torchrun, python.")] = "auto",
     pid: Annotated[
-        list[int] | None, typer.Option(help="Capture the engine that this process belongs to. May be repeated.", metavar="PID")
+        list[int] | None, typer.Option(min=1, help="Capture the engine that this process belongs to. May be repeated.", metavar="PID")
     ] = None,
     log: Annotated[
         list[Path] | None, typer.Option(help="A further log file, for instance of an engine that is gone. May be repeated.", metavar="FILE")
@@ -97,7 +97,7 @@ def analyze(
 def collect(
     name: Annotated[str, typer.Argument(metavar="NAME", help="stacks, queues, process, cpu, health, memory, clock, gpu, thermal, …")],
     pid: Annotated[
-        list[int] | None, typer.Option(help="A process to look at. May be repeated. Default: every engine.", metavar="PID")
+        list[int] | None, typer.Option(min=1, help="A process to look at. May be repeated. Default: every engine.", metavar="PID")
     ] = None,
     samples: Annotated[int, typer.Option(min=1, max=1000, help="How often to look.")] = 1,
     interval: Annotated[float, typer.Option(min=0.0, help="Seconds from the start of one sample to the next.", metavar="S")] = 2.0,
