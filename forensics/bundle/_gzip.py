@@ -16,7 +16,8 @@ from typing import Any, NamedTuple, Protocol
 TOTAL_LIMIT_BYTES = 4 * 1024**3
 """Decompressed bytes that are read of one archive. A full capture is bounded to an eighth of it."""
 RATIO_LIMIT = 300
-"""Decompressed to compressed, once more than RATIO_FREE_BYTES came out. Real logs reach 20 to 100; zeros reach 1000."""
+"""Decompressed to compressed, once more than RATIO_FREE_BYTES came out. Real logs reach 20 to 100, zeros 1000, and at
+the level that we pack with even zeros stay below 230: no bundle of ours can look like a bomb."""
 RATIO_FREE_BYTES = 256 * 1024**2
 MAX_CHECKPOINTS = 50_000
 _SPACING = 4 * 1024**2
