@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from forensics.analysis.rules import SOURCES
 from forensics.analysis.view import COLLECTOR_OF, View
-from forensics.model import Coverage, CoverageCell, LogHit, LogSpan, Outcome, ProcessState, Role, ThreadStack
+from forensics.model import Coverage, CoverageCell, CpuSample, LogHit, LogSpan, Outcome, ProcessState, Role, ThreadStack
 
 PER_RANK = ("stacks", "process", "cpu", "log")
 """Sources that look at each rank by itself; the others look at a node."""
@@ -72,11 +72,11 @@ def _bare(view: View, source: str, node: str, pid: int | None) -> bool:
             pid in s.pids for s in view.on_nodes(LogSpan) if s.node == node
         )
     if source == "stacks" and pid is not None:
-        return pid in view.threads
+        return any(s.pid == pid and s.node == node for s in view.of(ThreadStack))
     if source == "process" and pid is not None:
-        return pid in view.states
+        return any(s.pid == pid and s.node == node for s in view.of(ProcessState))
     if source == "cpu" and pid is not None:
-        return any(p == pid for p, _ in view.cpu)
+        return any(s.pid == pid and s.node == node for s in view.of(CpuSample))
     return view.outcome(source) in (Outcome.OK, Outcome.PARTIAL)
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
 
 from forensics.analysis import coverage, stacks, timeline, waits
 from forensics.analysis.case import Case
@@ -22,6 +25,7 @@ from forensics.model import (
     RuleStatus,
     Severity,
     TimelineEvent,
+    TimeRange,
     Verdict,
 )
 
@@ -43,60 +47,95 @@ SPECIFIC = (
 _WORST = ("dead", "stalled", "degraded", "unknown", "starting", "stopped", "healthy")
 
 
+LIVES_BACK = 8
+"""How many earlier lives of an engine are searched for one that broke."""
+
+
+@dataclass(frozen=True)
+class _Judged:
+    report: EngineReport
+    findings: list[Finding]
+    results: list[RuleResult]
+    first: TimelineEvent | None
+
+
 def judge(case: Case) -> Report:
     """Judge every engine of a case and put the worst one's verdict and root on top."""
-    findings: list[Finding] = []
-    results: list[RuleResult] = []
-    reports: list[EngineReport] = []
+    judged = []
     groups, edges, events = [], [], []
     for engine in case.engines:
         view = View(case, engine)
-        mine, said = run_rules(view)
-        seen = coverage.of_engine(view)
-        mine = [_with_coverage(f, seen) for f in mine]
-        root = choose_root(mine)
-        verdict = verdict_of(view, mine, root, seen)
-        findings += mine
-        results += said
-        reports.append(
-            EngineReport(
-                id=engine.id,
-                kind=engine.kind,
-                version=engine.version,
-                nodes=engine.nodes,
-                verdict=verdict,
-                root=root,
-                coverage=seen,
-                processes=engine.processes,
-            )
-        )
-        named = [
-            (t, p.label or p.role.value, p.rank.rank if p.rank else None) for p in engine.processes for t in view.threads.get(p.pid, [])
-        ]
+        judged.append(_judge(view))
+        named = [(t, p.label or p.role.value, p.rank.rank if p.rank else None) for p in engine.processes for t in view.threads_of(p)]
         groups += stacks.merge(named, engine.id)
         edges += waits.of_engine(view)
-        events += timeline.of_engine(view, mine)
+        events += timeline.of_engine(view, judged[-1].findings)
     events.sort(key=lambda e: (e.at.earliest_ns, e.at.latest_ns))
-    findings.sort(key=_order)
-    worst = min(reports, key=lambda r: (_WORST.index(r.verdict.state), r.root.finding is None), default=None)
-    verdict = worst.verdict if worst else Verdict(state="unknown", sentence="No engine was recognised in the inputs.")
-    root = worst.root if worst else Root()
-    first = _first_event(findings, root, worst.id if worst else "")
+    worst = min(judged, key=lambda j: (_WORST.index(j.report.verdict.state), j.report.root.finding is None), default=None)
     return Report(
-        verdict=verdict,
-        root=root,
-        engines=tuple(reports),
-        findings=tuple(findings),
-        first_event=first,
-        coverage=coverage.join([r.coverage for r in reports]) if reports else Coverage(),
+        verdict=worst.report.verdict if worst else Verdict(state="unknown", sentence="No engine was recognised in the inputs."),
+        root=worst.report.root if worst else Root(),
+        engines=tuple(j.report for j in judged),
+        findings=tuple(sorted((f for j in judged for f in j.findings), key=_order)),
+        first_event=worst.first if worst else None,
+        coverage=coverage.join([j.report.coverage for j in judged]) if judged else Coverage(),
         clocks=tuple(case.clocks),
         timeline=tuple(events),
         stacks=tuple(groups),
         waits=tuple(edges),
-        rules=tuple(results),
+        rules=tuple(r for j in judged for r in j.results),
         inputs=tuple(case.inputs),
         unread=tuple(case.unread),
         meta=case.meta,
+    )
+
+
+def _judge(view: View) -> _Judged:
+    """The state of one engine is that of its last life; an earlier life that broke is told beside it, and explains nothing of it."""
+    engine = view.engine
+    findings, results = run_rules(view)
+    seen = coverage.of_engine(view)
+    findings = [_with_coverage(f, seen) for f in findings]
+    root = choose_root(findings)
+    verdict = verdict_of(view, findings, root, seen)
+    told = findings
+    if before := _broken_before(view):
+        if root.finding is None and not root.candidates and verdict.state not in ("dead", "stalled", "degraded"):
+            told, root = before, choose_root(before)
+            verdict = _up_again(view, verdict, before, root)
+        present = {f.id for f in findings}
+        findings = [*findings, *(f for f in before if f.severity is not Severity.INFO or f.id not in present)]
+    report = EngineReport(
+        id=engine.id,
+        kind=engine.kind,
+        version=engine.version,
+        nodes=engine.nodes,
+        verdict=verdict,
+        root=root,
+        coverage=seen,
+        processes=engine.processes,
+    )
+    return _Judged(report, findings, results, _first_event(told, root))
+
+
+def _broken_before(view: View) -> list[Finding]:
+    """Findings of the newest earlier life that did not end well, as far as logs tell; each ended with that life at the latest."""
+    for life in range(view.life - 1, max(-1, view.life - 1 - LIVES_BACK), -1):
+        past = View(view.case, view.engine, life)
+        made = [f for rule in rules() if "log" in (*rule.requires, *rule.any_of) for f in run_rule(rule, past)[0]]
+        if any(f.severity is Severity.CRITICAL and f.grade.strength >= Grade.SUPPORTED.strength for f in made):
+            end = past.replaced_ns
+            until = TimeRange(earliest_ns=end, latest_ns=end, basis="logged") if end is not None else None
+            return [f if f.until else msgspec.structs.replace(f, until=until) for f in made]
+    return []
+
+
+def _up_again(view: View, verdict: Verdict, before: Sequence[Finding], root: Root) -> Verdict:
+    by_id = {f.id: f for f in reversed(before)}
+    worst = by_id.get("engine-died") or by_id.get("engine-stalled") or next(f for f in before if f.severity is Severity.CRITICAL)
+    broke = f" {first}" if (first := _titled(by_id, root)) else ""
+    return Verdict(
+        state=verdict.state, sentence=f"{verdict.sentence} Started again at {iso(view.begun_ns)}; before that: {worst.title}.{broke}"
     )
 
 
@@ -149,8 +188,6 @@ def run_rule(rule: Rule, view: View) -> tuple[list[Finding], RuleResult]:
 def _with_coverage(finding: Finding, seen: Coverage) -> Finding:
     """An all-clear covers only what was seen: with a rank or node unseen it is lowered."""
     if finding.id in ("idle-healthy", "host-stable") and finding.grade is Grade.ESTABLISHED and not seen.complete:
-        import msgspec
-
         gap = coverage.gap(seen)
         return msgspec.structs.replace(finding, grade=Grade.SUPPORTED, does_not_show=gap)
     return finding
@@ -201,16 +238,12 @@ def verdict_of(view: View, findings: Sequence[Finding], root: Root, seen: Covera
         state, sentence = "starting", by_id["startup-in-progress"].title + "."
     elif stopped and stopped.until is None:
         state, sentence = "stopped", stopped.title + "."
-    elif root.finding and root.finding in ongoing and not (died and died.until):
+    elif root.finding and root.finding in ongoing:
         state, sentence = "degraded", "The engine is not stalled now, but it is not sound."
     elif "slow-progress" in by_id:
         state, sentence = "degraded", by_id["slow-progress"].title + "."
-    elif died or (stalled and stalled.until):
-        again = died.until if died else None
-        state = "healthy" if again else "unknown"
-        sentence = (died or stalled).title + "."  # type: ignore[union-attr]
-        if again:
-            sentence = f"Up again since {iso(again.earliest_ns)}. Before that: {sentence}"
+    elif stalled and stalled.until:
+        state, sentence = "unknown", stalled.title + "."
     elif good := next((by_id[i] for i in ("healthy-serving", "long-prefill", "idle-healthy") if i in by_id), None):
         state, sentence = "healthy", good.title + "."
     else:
@@ -224,9 +257,9 @@ def _titled(by_id: dict[str, Finding], root: Root) -> str:
     return f"First to break: {finding.title}." if finding else ""
 
 
-def _first_event(findings: Sequence[Finding], root: Root, engine: str) -> TimelineEvent | None:
+def _first_event(findings: Sequence[Finding], root: Root) -> TimelineEvent | None:
     """The earliest moment of the incident: the root's, or where there is none that of the earliest grave finding."""
-    mine = [f for f in findings if f.since and f.engine == engine and f.grade.strength >= 2]
+    mine = [f for f in findings if f.since and f.grade.strength >= 2]
     chosen = [f for f in mine if f.id == root.finding and (root.rank is None or root.rank in f.ranks)]
     if not chosen:
         chosen = [f for f in mine if f.severity is Severity.CRITICAL or f.id.startswith("symptom-")]
@@ -235,7 +268,12 @@ def _first_event(findings: Sequence[Finding], root: Root, engine: str) -> Timeli
     first = min(chosen, key=lambda f: f.since.earliest_ns if f.since else 0)
     assert first.since
     return TimelineEvent(
-        at=first.since, node=first.nodes[0] if first.nodes else "", what=first.title, ref=first.because[0], engine=engine, finding=first.id
+        at=first.since,
+        node=first.nodes[0] if first.nodes else "",
+        what=first.title,
+        ref=first.because[0],
+        engine=first.engine,
+        finding=first.id,
     )
 
 

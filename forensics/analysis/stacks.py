@@ -96,16 +96,16 @@ class ThreadView:
         return self.name == "MainThread" or (not self.name and self.tid == self.pid)
 
 
-def threads(stacks: Iterable[ThreadStack], patterns: Sequence[FramePattern]) -> dict[int, list[ThreadView]]:
-    """Group stacks by process and thread, samples in order, each classified."""
-    grouped: dict[tuple[int, int | None, str], list[ThreadStack]] = defaultdict(list)
+def threads(stacks: Iterable[ThreadStack], patterns: Sequence[FramePattern]) -> dict[tuple[str, int], list[ThreadView]]:
+    """Group stacks by (node, pid) and thread, samples in order, each classified."""
+    grouped: dict[tuple[str, int, int | None, str], list[ThreadStack]] = defaultdict(list)
     for stack in stacks:
-        grouped[stack.pid, stack.tid, stack.name].append(stack)
-    out: dict[int, list[ThreadView]] = defaultdict(list)
-    for (pid, tid, name), samples in grouped.items():
+        grouped[stack.node, stack.pid, stack.tid, stack.name].append(stack)
+    out: dict[tuple[str, int], list[ThreadView]] = defaultdict(list)
+    for (node, pid, tid, name), samples in grouped.items():
         samples.sort(key=lambda s: (s.sample, s.at.earliest_ns if s.at else 0))
         seen = [classify(s, patterns) for s in samples]
-        out[pid].append(ThreadView(pid, tid, name, tuple(samples), tuple(s for s, _ in seen), seen[-1][1]))
+        out[node, pid].append(ThreadView(pid, tid, name, tuple(samples), tuple(s for s, _ in seen), seen[-1][1]))
     return out
 
 

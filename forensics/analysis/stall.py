@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from forensics.analysis.lives import READY
 from forensics.analysis.progress import STATS_WINDOW_NS, STEPS_ENOUGH, STILL_ENOUGH_S, Interval
 from forensics.analysis.stacks import ThreadView
 from forensics.analysis.times import SECOND, duration
@@ -78,12 +79,7 @@ def _dead(view: View) -> bool:
     """Whether the engine had ended when the capture began to look: a dead engine does not stand still."""
     began = min((view.case.captured[n].earliest_ns for n in view.nodes if n in view.case.captured), default=0)
     ends = [h.at.latest_ns for h in view.hits_of("vllm-engine-fatal", "vllm-core-exited") if h.at]
-    lately = [e for e in ends if view.restarted_after(e) is None]
-    return (
-        any(e <= began + STATS_WINDOW_NS for e in lately)
-        or bool(view.cores)
-        and all((s := view.states.get(c.pid)) and (s[-1].gone or s[-1].state in ("Z", "X")) for c in view.cores)
-    )
+    return any(e <= began + STATS_WINDOW_NS for e in ends) or (bool(view.cores) and all(view.ended(c) for c in view.cores))
 
 
 def _replica(view: View, replica: str, mains: Mains) -> Stall | None:
@@ -106,7 +102,7 @@ def _moved(mains: Mains) -> list[ThreadView]:
 
 
 def _stopped(view: View, mains: Mains) -> list[EvidenceRef]:
-    return [s[-1].ref for p, _ in mains if (s := view.states.get(p.pid)) and s[-1].state == "T"]
+    return [s.ref for p, _ in mains if (s := view.state_of(p)) and view.stopped(p)]
 
 
 def _span(run: list[Interval]) -> float:
@@ -218,7 +214,7 @@ def _by_timeout(view: View, timeout: LogHit, waits: list[LogHit], zero: list[Int
     limit = view.engine.execute_timeout_s or view.profile.execute_timeout_default_s or 0.0
     known = view.engine.execute_timeout_s is not None
     before = view.progress.last_moved(at)
-    last = before.until_ns if before and before.until_ns is not None else max((e for e in view.epochs if e < at), default=None)
+    last = before.until_ns if before and before.until_ns is not None else view.begun_ns
     near = [h for h in waits if h.at and at - (limit + 60) * SECOND <= h.at.earliest_ns <= at]
     began = _minus(at, int(limit * SECOND))
     if not limit:
@@ -254,10 +250,7 @@ def _zero_lines(view: View) -> list[Interval]:
 
 def _starting(view: View, hit: LogHit) -> bool:
     """Whether the line falls between a start and its ready line: ranks wait long for each other there."""
-    at = hit.at.earliest_ns if hit.at else 0
-    starts = [e for e in view.epochs if e <= at]
-    ready = [h.at.earliest_ns for h in view.hits_of("vllm-ready", "vllm-init-took") if h.at]
-    return bool(starts) and not any(starts[-1] <= r <= at for r in ready)
+    return view.begun_ns is not None and not any(view.before(ready, hit) for ready in view.hits_of(*READY))
 
 
 def _moved_meanwhile(view: View, hit: LogHit) -> bool:
@@ -271,5 +264,5 @@ def _moved_meanwhile(view: View, hit: LogHit) -> bool:
 
 def _end(view: View) -> TimeRange | None:
     """What ended a stall that only the log tells: a stop or a restart; None while neither is seen."""
-    ends = [e for e in (view.stopped_ns, view.epochs[-1] if len(view.epochs) > 1 else None) if e is not None]
+    ends = [e for e in (view.stopped_ns, view.replaced_ns) if e is not None]
     return TimeRange(earliest_ns=min(ends), latest_ns=min(ends), basis="logged") if ends else None

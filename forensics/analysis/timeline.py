@@ -16,7 +16,7 @@ def of_engine(view: View, findings: Sequence[Finding]) -> list[TimelineEvent]:
     """At most MOST events; of a signature that repeats, the first with the count."""
     events = []
     groups: dict[tuple[str, int | None, str], list[LogHit]] = {}
-    for hit in view.hits:
+    for hit in view.every_hit:
         if hit.at and hit.signature not in QUIET:
             groups.setdefault((hit.node, hit.pid, hit.signature), []).append(hit)
     for (node, pid, _), hits in groups.items():

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from forensics.analysis import progress, stacks
+from forensics.analysis import lives, progress, stacks
 from forensics.analysis.case import Case
+from forensics.analysis.lives import Lives, line_number
 from forensics.analysis.progress import Progress
 from forensics.analysis.stacks import ThreadView
 from forensics.analysis.topology import output_rank
@@ -45,21 +46,23 @@ if TYPE_CHECKING:
 
 O = TypeVar("O", bound=Observation)  # noqa: E741 the one type variable of this module
 
-START_NS = 5 * 10**9
-"""Several fronts of one engine print their start-up lines within this time."""
-
 COLLECTOR_OF = {"log": "rpclogs", "metrics": "queues", "sockets": "queues"}
 """Source names that differ from the collector that brings them."""
 
 
 class View:
-    """Facts about one engine, computed once and shared by all rules."""
+    """Facts about one life of one engine, computed once and shared by all rules.
 
-    def __init__(self, case: Case, engine: EngineInstance) -> None:
+    Only the last life can have been photographed: of an earlier one there are nothing but log lines.
+    """
+
+    def __init__(self, case: Case, engine: EngineInstance, life: int | None = None) -> None:
         self.case = case
         self.engine = engine
         self.profile: EngineProfile = profile(engine.kind)
         self.by_key: dict[tuple[str, int], EngineProcess] = {(p.info.node, p.pid): p for p in engine.processes}
+        self.life = self.lives.last if life is None else life
+        self.past = self.life < self.lives.last
 
     # ---- who
 
@@ -118,10 +121,19 @@ class View:
         return not owned and observation.node in self.nodes and self._alone(observation.node)
 
     @cached_property
-    def hits(self) -> list[LogHit]:
-        """Log hits of this engine, dated ones in order of time, ties and undated ones in order of the file."""
+    def every_hit(self) -> list[LogHit]:
+        """Log hits of all lives, dated ones in order of time, ties and undated ones in order of the file."""
         mine = [h for h in self.case.of(LogHit) if (h.node, h.ref.source) in self._log_files]
         return sorted(mine, key=lambda h: h.at.earliest_ns if h.at else 0)
+
+    @cached_property
+    def lives(self) -> Lives:
+        return lives.split(self.every_hit)
+
+    @cached_property
+    def hits(self) -> list[LogHit]:
+        """Log hits of this life."""
+        return [h for h in self.every_hit if self.lives.of(h.node, h.ref, h.at) == self.life]
 
     def hits_of(self, *signatures: str) -> list[LogHit]:
         return [h for h in self.hits if h.signature in signatures]
@@ -131,34 +143,47 @@ class View:
 
     def of(self, kind: type[O]) -> list[O]:
         """Observations of one type that concern this engine's processes (or nodes, where it is alone there)."""
-        return [o for o in self.case.of(kind) if self._mine(o)]
+        return [] if self.past else [o for o in self.case.of(kind) if self._mine(o)]
 
     def on_nodes(self, kind: type[O]) -> list[O]:
         """Observations of one type about this engine's nodes as a whole."""
-        return [o for o in self.case.of(kind) if o.node in self.nodes]
+        return [o for o in self.case.of(kind) if o.node in self.nodes and not (self.past and kind is not LogSpan)]
 
     @cached_property
-    def threads(self) -> dict[int, list[ThreadView]]:
+    def _threads(self) -> dict[tuple[str, int], list[ThreadView]]:
         return stacks.threads(self.of(ThreadStack), self.profile.frames)
 
+    def threads_of(self, process: EngineProcess) -> list[ThreadView]:
+        return self._threads.get((process.info.node, process.pid), [])
+
     def main_thread(self, process: EngineProcess) -> ThreadView | None:
-        return next((t for t in self.threads.get(process.pid, []) if t.main), None)
+        return next((t for t in self.threads_of(process) if t.main), None)
 
     @cached_property
-    def states(self) -> dict[int, list[ProcessState]]:
-        """Kernel states of each process in order of samples."""
-        out: dict[int, list[ProcessState]] = {}
-        for state in self.of(ProcessState):
-            out.setdefault(state.pid, []).append(state)
-        for samples in out.values():
-            samples.sort(key=lambda s: (s.at.earliest_ns if s.at else 0, s.sample))
-        return out
+    def _states(self) -> dict[tuple[str, int], list[ProcessState]]:
+        return _by_time(self.of(ProcessState), lambda s: (s.node, s.pid))
+
+    def states_of(self, process: EngineProcess) -> list[ProcessState]:
+        """Kernel states of a process in order of samples."""
+        return self._states.get((process.info.node, process.pid), [])
+
+    def state_of(self, process: EngineProcess) -> ProcessState | None:
+        """The newest one."""
+        return states[-1] if (states := self.states_of(process)) else None
+
+    def ended(self, process: EngineProcess) -> bool:
+        """Whether it was seen to have ended: gone, or a zombie."""
+        return (s := self.state_of(process)) is not None and (s.gone or s.state in ("Z", "X"))
+
+    def stopped(self, process: EngineProcess) -> bool:
+        return (s := self.state_of(process)) is not None and s.state == "T" and not s.gone
 
     @cached_property
     def progress(self) -> Progress:
         files = self._log_files
-        samples = [s for s in self.case.of(ProgressSample) if ((s.node, s.ref.source) in files if s.via == "log" else self._mine(s))]
-        return progress.build(samples)
+        said = [s for s in self.case.of(ProgressSample) if s.via == "log" and (s.node, s.ref.source) in files]
+        scraped = [s for s in self.of(ProgressSample) if s.via != "log"]
+        return progress.build([*(s for s in said if self.lives.of(s.node, s.ref, s.at) == self.life), *scraped])
 
     @cached_property
     def health(self) -> list[HealthSample]:
@@ -171,17 +196,16 @@ class View:
         return [q for q in self.of(QueueDepth) if q.kind == "clients" and (not ports or q.queue in ports)]
 
     @cached_property
-    def cpu(self) -> dict[tuple[int, int | None], list[CpuSample]]:
-        out: dict[tuple[int, int | None], list[CpuSample]] = {}
-        for s in self.of(CpuSample):
-            out.setdefault((s.pid, s.tid), []).append(s)
-        for samples in out.values():
-            samples.sort(key=lambda s: (s.at.earliest_ns if s.at else 0, s.sample))
-        return out
+    def _cpu(self) -> dict[tuple[str, int, int | None], list[CpuSample]]:
+        return _by_time(self.of(CpuSample), lambda s: (s.node, s.pid, s.tid))
 
-    def cpu_fraction(self, pid: int, tid: int | None) -> float | None:
+    def cpu_of(self, process: EngineProcess, tid: int | None) -> list[CpuSample]:
+        """CPU samples of one thread in order of time."""
+        return self._cpu.get((process.info.node, process.pid, tid), [])
+
+    def cpu_fraction(self, process: EngineProcess, tid: int | None) -> float | None:
         """Share of one CPU that a thread used between its first and last sample; None without two timed samples."""
-        samples = [s for s in self.cpu.get((pid, tid), []) if s.cpu_seconds is not None and s.at]
+        samples = [s for s in self.cpu_of(process, tid) if s.cpu_seconds is not None and s.at]
         if len(samples) < 2 or not samples[0].at or not samples[-1].at:
             return None
         seconds = (samples[-1].at.earliest_ns - samples[0].at.earliest_ns) / 1e9
@@ -208,30 +232,26 @@ class View:
     def before(a: LogHit, b: LogHit) -> bool:
         """Whether line `a` certainly came before line `b`: by place within one file, by time between files."""
         if (a.node, a.ref.source) == (b.node, b.ref.source):
-            return _line_number(a) < _line_number(b)
+            return line_number(a.ref) < line_number(b.ref)
         return bool(a.at and b.at and a.at.before(b.at))
 
-    # ---- epochs
+    # ---- its life
 
-    @cached_property
-    def epochs(self) -> list[int]:
-        """Starts of this engine (ns), from the first start-up line of each; [] when no log shows one."""
-        begun: list[int] = []
-        starting = False
-        for hit in self.hits_of("vllm-startup-args", "vllm-engine-config", "vllm-ready", "vllm-init-took"):
-            front = hit.signature == "vllm-startup-args"
-            start = front or hit.signature == "vllm-engine-config"
-            if start and hit.at:
-                # the core's own line follows the front's within one start; a front that comes later is another start
-                again = front and bool(begun) and hit.at.earliest_ns - begun[-1] > START_NS
-                if not starting or again:
-                    begun.append(hit.at.earliest_ns)
-            starting = start
-        return begun
+    @property
+    def begun_ns(self) -> int | None:
+        """When this life was started; None where no log shows it."""
+        return self.lives.begun_ns(self.life)
+
+    @property
+    def replaced_ns(self) -> int | None:
+        """When the next life was started; None for the last."""
+        return self.lives.replaced_ns(self.life)
 
     @cached_property
     def ended_ns(self) -> int | None:
-        """The end of the evidence: the capture, or the last dated line of the logs."""
+        """The end of the evidence: the next start, the capture, or the last dated line of the logs."""
+        if self.replaced_ns is not None:
+            return self.replaced_ns
         ends = [self.case.captured[n].latest_ns for n in self.nodes if n in self.case.captured]
         if not ends:
             ends = [s.last_ns for s in self.case.of(LogSpan) if s.last_ns and (s.node, s.ref.source) in self._log_files]
@@ -240,26 +260,18 @@ class View:
     @cached_property
     def starting(self) -> bool:
         """Started, and neither ready nor serving nor ended since: ranks legitimately wait for each other for minutes."""
-        if not self.epochs:
+        if self.begun_ns is None:
             return False
-        begun = self.epochs[-1]
-        signs = ("vllm-ready", "vllm-init-took", "vllm-engine-fatal", "vllm-core-exited", "vllm-shutdown-signal")
-        failed = ("vllm-worker-start-failed", "vllm-engine-start-failed")
-        over = any(h.at and h.at.latest_ns >= begun for h in self.hits_of(*signs, *failed))
+        signs = ("vllm-engine-fatal", "vllm-core-exited", "vllm-shutdown-signal", "vllm-worker-start-failed", "vllm-engine-start-failed")
         served = bool(self.progress.log) or any(i.moved for i in self.progress.metrics) or any(h.status == 200 for h in self.health)
-        return not over and not served
-
-    def restarted_after(self, at_ns: int) -> int | None:
-        """Start (ns) of the first epoch after `at_ns`, if there is one."""
-        return next((e for e in self.epochs if e > at_ns), None)
+        return not self.hits_of(*lives.READY, *signs) and not served
 
     @cached_property
     def stopped_ns(self) -> int | None:
         """When somebody asked this engine to stop (its last signal line, not one that follows a fatal line)."""
         fatal = [h.at.earliest_ns for h in self.hits_of("vllm-engine-fatal", "vllm-core-exited", "vllm-worker-died") if h.at]
         asked = [h.at.earliest_ns for h in self.hits_of("vllm-shutdown-signal") if h.at]
-        asked = [a for a in asked if not any(f <= a and not any(f < e <= a for e in self.epochs) for f in fatal)]
-        return max(asked, default=None)
+        return max((a for a in asked if not any(f <= a for f in fatal)), default=None)
 
     # ---- what could be seen
 
@@ -343,8 +355,18 @@ class View:
         )
 
 
-def _line_number(hit: LogHit) -> int:
-    return int(hit.ref.locator.rpartition(" ")[2])
+S = TypeVar("S", ProcessState, CpuSample)
+K = TypeVar("K", bound=tuple[object, ...])
+
+
+def _by_time(samples: Iterable[S], key: Callable[[S], K]) -> dict[K, list[S]]:
+    """Samples by what they are of, each in order of time."""
+    out: dict[K, list[S]] = {}
+    for sample in samples:
+        out.setdefault(key(sample), []).append(sample)
+    for mine in out.values():
+        mine.sort(key=lambda s: (s.at.earliest_ns if s.at else 0, s.sample))
+    return out
 
 
 _OBSERVED: dict[str, tuple[type[Observation], ...]] = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from forensics.analysis.view import View
-from forensics.model import Grade, Role, Wait
+from forensics.model import EngineProcess, Grade, Role, Wait
 
 _VIA = {
     "collective": "collective",
@@ -22,18 +22,16 @@ def of_engine(view: View) -> list[Wait]:
     if view.stall is None or view.moving:
         return []
     edges = []
-    members = {p.pid: t for p in view.workers if (t := view.main_thread(p))}
-    held = {pid for pid, states in view.states.items() if states[-1].state == "T" or states[-1].gone}
     # a stopped rank comes no further, though it may have been stopped inside the collective
-    absent = [p for p in view.workers if p.pid in held or p.pid not in members or members[p.pid].state != "collective"]
+    absent = [p for p in view.workers if _held(view, p) or (t := view.main_thread(p)) is None or t.state != "collective"]
     for process in view.engine.processes:
         thread = view.main_thread(process)
-        if process.role not in (Role.CORE, Role.WORKER) or thread is None or thread.state not in _VIA or process.pid in held:
+        if process.role not in (Role.CORE, Role.WORKER) or thread is None or thread.state not in _VIA or _held(view, process):
             continue
         grade = Grade.ESTABLISHED if thread.steady and len(thread.samples) > 1 else Grade.SUPPORTED
         targets: list[tuple[str, int | None]] = []
         if thread.state == "collective":
-            targets = [(view.name(p), p.rank.rank if p.rank else None) for p in absent if p.pid != process.pid]
+            targets = [(view.name(p), p.rank.rank if p.rank else None) for p in absent if p is not process]
         elif thread.state in ("rpc-response", "future") and process.role is Role.CORE:
             awaited = [p for p in view.workers if p.rank and p.rank.rank == view.output_rank] or list(view.workers[:1])
             targets = [(view.name(p), p.rank.rank if p.rank else None) for p in awaited]
@@ -55,3 +53,8 @@ def of_engine(view: View) -> list[Wait]:
                 )
             )
     return edges
+
+
+def _held(view: View, process: EngineProcess) -> bool:
+    """Stopped or gone: where its thread stands does not say what it waits for."""
+    return view.stopped(process) or view.ended(process)

@@ -15,12 +15,12 @@ POLLING = frozenset({"collective", "rpc-idle", "rpc-response", "ring-full", "gpu
 
 def evaluate(view: View) -> Iterator[Finding]:
     for process in view.engine.processes:
-        for thread in view.threads.get(process.pid, []):
-            load = view.cpu_fraction(process.pid, thread.tid)
+        for thread in view.threads_of(process):
+            load = view.cpu_fraction(process, thread.tid)
             if load is None or load < BURNS or thread.state not in POLLING or not thread.steady:
                 continue
             same = thread.moved is False
-            samples = view.cpu[process.pid, thread.tid]
+            samples = view.cpu_of(process, thread.tid)
             yield view.finding(
                 "busy-spin" if view.stall or view.moving else "idle-cpu-spin",
                 grade(observed=same, agreeing=2),

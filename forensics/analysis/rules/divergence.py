@@ -20,13 +20,12 @@ def evaluate(view: View) -> Iterator[Finding]:
     if view.moving or view.stall is None:
         return
     for group in _groups(view):
-        stopped = _stopped(view)
         # where a stopped process stands says when it was stopped, not what it waits for
-        inside = [m for m in group if m[1].state == "collective" and m[1].steady and m[0].pid not in stopped]
+        inside = [m for m in group if m[1].state == "collective" and m[1].steady and not view.stopped(m[0])]
         outside = [m for m in group if m[1].state != "collective" and m[1].steady]
-        explained = {p.pid for _, p in worker_exceptions(view) if p} | stopped
+        raised = [p for _, p in worker_exceptions(view) if p]
         if inside and outside and len(outside) < max(len(inside) + 1, 2):
-            yield _outside(view, inside, outside, group, explained={m[0].pid for m in outside} <= explained)
+            yield _outside(view, inside, outside, group, explained=all(m[0] in raised or view.stopped(m[0]) for m in outside))
         elif len(inside) == len(group) and len(group) > 1:
             operations = {_operation(t) for _, t in group}
             if len(operations) > 1 and "" not in operations:
@@ -43,10 +42,6 @@ def _groups(view: View) -> list[list[Member]]:
     return list(grouped.values())
 
 
-def _stopped(view: View) -> set[int]:
-    return {pid for pid, states in view.states.items() if states and states[-1].state == "T"}
-
-
 def _operation(thread: ThreadView) -> str:
     return next((m[1] for f in thread.last.frames[:8] if (m := _OPERATION.search(f.name))), "")
 
@@ -61,7 +56,7 @@ def _outside(view: View, inside: list[Member], outside: list[Member], group: lis
     names = ", ".join(view.name(p) for p, _ in outside)
     where = place.last.frames[0] if place.last.frames else None
     at = f" in {where.name} ({where.file}:{where.line})" if where else ""
-    doing = "stopped" if outside[0][0].pid in _stopped(view) else STATES[place.state]
+    doing = "stopped" if view.stopped(outside[0][0]) else STATES[place.state]
     stall = view.stall
     assert stall
     return view.finding(

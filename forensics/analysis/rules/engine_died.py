@@ -15,7 +15,7 @@ FATAL = ("vllm-engine-fatal", "vllm-core-exited")
 def evaluate(view: View) -> Iterator[Finding]:
     fatal = [h for h in view.hits_of(*FATAL) if h.at and not _after_stop(view, h.at.earliest_ns)]
     asked = view.stopped_ns is not None
-    gone = [s[-1] for c in view.cores for s in (view.states.get(c.pid),) if s and (s[-1].gone or s[-1].state in ("Z", "X"))]
+    gone = [s for c in view.cores if (s := view.state_of(c)) and view.ended(c)]
     if not fatal and (asked or not gone):
         told = view.feeding("engine-died")
         if told and not asked:
@@ -25,7 +25,7 @@ def evaluate(view: View) -> Iterator[Finding]:
     newest = fatal[-1].at.earliest_ns if fatal and fatal[-1].at else None
     first = next((h for h in fatal if h.at and newest is not None and newest - h.at.earliest_ns < 60 * 10**9), None)
     at = first.at if first else gone[0].at
-    restarted = view.restarted_after(at.earliest_ns) if at else None
+    restarted = view.replaced_ns
     reason = first.fields.get("exc_type", "") if first else ""
     detail = f": {reason} {first.fields.get('exc_message', '')}".rstrip() if first and reason else ""
     back = f"; started again at {iso(restarted)}" if restarted else ""

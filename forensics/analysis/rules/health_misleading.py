@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 from forensics.analysis.rules._contract import CannotTell, Rule
 from forensics.analysis.view import View
-from forensics.model import EvidenceRef, Finding, FindingRole, Severity
+from forensics.model import EvidenceRef, Finding, FindingRole, Severity, ThreadStack
 
 
 def evaluate(view: View) -> Iterator[Finding]:
     stall = view.stall
     if stall is None:
-        if not view.progress.measured and not view.threads:
+        if not view.progress.measured and not view.of(ThreadStack):
             raise CannotTell("nobody saw whether the engine advances", "metrics")
         return
     end = stall.until.earliest_ns if stall.until else view.ended_ns

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from forensics.analysis.lives import READY, STARTS
 from forensics.analysis.rules._contract import Rule, grade
 from forensics.analysis.rules._victims import lost_peer
 from forensics.analysis.times import SECOND, duration, iso
@@ -12,22 +13,21 @@ from forensics.model import Finding, FindingRole, LogHit, LogSpan, Severity, Tim
 
 
 def evaluate(view: View) -> Iterator[Finding]:
-    starts = [h for h in view.hits_of("vllm-startup-args", "vllm-engine-config") if h.at and h.at.earliest_ns in view.epochs]
-    ready = [h for h in view.hits_of("vllm-ready", "vllm-init-took") if h.at]
+    starts = [h for h in view.hits_of(*STARTS) if h.at]
+    ready = [h for h in view.hits_of(*READY) if h.at]
     failed = view.hits_of("vllm-worker-start-failed", "vllm-engine-start-failed")
     if starts:
-        last = starts[-1]
-        assert last.at
-        after = [r for r in ready if r.at and r.at.latest_ns >= last.at.earliest_ns]
-        if after:
-            done = after[-1]
-            took = (done.at.earliest_ns - last.at.earliest_ns) / 1e9 if done.at else 0.0
+        first = starts[0]
+        assert first.at
+        if ready:
+            done = ready[-1]
+            took = (done.at.earliest_ns - first.at.earliest_ns) / 1e9 if done.at else 0.0
             yield view.finding(
                 "startup-completed",
                 grade(observed=True),
-                title=f"Start-up completed {duration(took)} after {iso(last.at.earliest_ns)}",
-                because=[last.ref, done.ref],
-                since=last.at,
+                title=f"Start-up completed {duration(took)} after {iso(first.at.earliest_ns)}",
+                because=[first.ref, done.ref],
+                since=first.at,
                 until=done.at,
             )
         elif view.starting:
@@ -39,8 +39,8 @@ def evaluate(view: View) -> Iterator[Finding]:
                 # only a start that was seen to advance while we looked is known to be going on
                 grade(observed=live and quiet_s < QUIET_S, agreeing=2 if quiet_s < QUIET_S else 1),
                 title="The engine is starting: no ready line yet, and ranks legitimately wait for each other for minutes",
-                because=[last.ref, shown.ref],
-                since=last.at,
+                because=[first.ref, shown.ref],
+                since=first.at,
                 does_not_show="whether start-up itself is stuck: its calls have no limit",
                 next_steps=["compare with the duration of an earlier start before calling this a hang"],
             )
@@ -77,7 +77,7 @@ def _stopped(view: View) -> Iterator[Finding]:
     if view.stopped_ns is None:
         return
     asked = [h for h in view.hits_of("vllm-shutdown-signal") if h.at and h.at.earliest_ns == view.stopped_ns]
-    restarted = view.restarted_after(view.stopped_ns)
+    restarted = view.replaced_ns
     yield view.finding(
         "orderly-shutdown",
         grade(observed=True),

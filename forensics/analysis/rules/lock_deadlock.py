@@ -16,7 +16,7 @@ def evaluate(view: View) -> Iterator[Finding]:
     if view.moving or view.stall is None:
         return
     for process in view.engine.processes:
-        blocked = [t for t in view.threads.get(process.pid, []) if t.state == "lock" and t.steady and t.moved is not True]
+        blocked = [t for t in view.threads_of(process) if t.state == "lock" and t.steady and t.moved is not True]
         if len(blocked) < 2 or not any(t.main for t in blocked):
             continue
         files = [t.last.frames[0].file for t in blocked]
@@ -42,7 +42,7 @@ def evaluate(view: View) -> Iterator[Finding]:
 def _contradicted(view: View, process: EngineProcess, threads: list[ThreadView]) -> bool:
     """Whether the kernel says that one of them waits elsewhere than at a futex."""
     for thread in threads:
-        wchans = [s.wchan for s in view.cpu.get((process.pid, thread.tid), []) if s.wchan]
+        wchans = [s.wchan for s in view.cpu_of(process, thread.tid) if s.wchan]
         if wchans and not any(w.startswith(FUTEX) for w in wchans):
             return True
     return False

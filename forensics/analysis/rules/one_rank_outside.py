@@ -19,7 +19,7 @@ def evaluate(view: View) -> Iterator[Finding]:
     for worker in view.workers:
         load = _gpu(view, worker)
         if load is None:
-            load = view.cpu_fraction(worker.pid, worker.pid)
+            load = view.cpu_fraction(worker, worker.pid)
         if load is not None:
             loads.append((worker, load))
     busy = [w for w, load in loads if load >= SPINS]
@@ -27,7 +27,7 @@ def evaluate(view: View) -> Iterator[Finding]:
     if len(idle) != 1 or len(busy) != len(view.workers) - 1:
         return
     thread = view.main_thread(idle[0])
-    refs = [s[-1].ref for w in (idle[0], *busy) if (s := view.cpu.get((w.pid, w.pid)))]
+    refs = [s[-1].ref for w in (idle[0], *busy) if (s := view.cpu_of(w, w.pid))]
     refs += [g.ref for g in view.on_nodes(GpuSample) if any(w.pid in g.pids for w in view.workers)]
     yield view.finding(
         "one-rank-not-in-collective",

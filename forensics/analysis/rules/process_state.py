@@ -13,7 +13,7 @@ MATTERS = (Role.WORKER, Role.CORE, Role.API, Role.COORDINATOR, Role.LAUNCHER)
 
 def evaluate(view: View) -> Iterator[Finding]:
     for process in view.engine.processes:
-        states = view.states.get(process.pid, [])
+        states = view.states_of(process)
         if process.role not in MATTERS or not states or states[-1].gone:
             continue
         # "t" is a tracer's stop: our own stack reader causes it for milliseconds, so only one that lasts counts

@@ -16,9 +16,8 @@ BUSY = WORKING - {"collective"}
 def evaluate(view: View) -> Iterator[Finding]:
     cannot = []
     for worker in view.workers:
-        states = view.states.get(worker.pid, [])
-        last = states[-1] if states else None
-        if last and not last.gone and (last.state == "T" or stays(states)):
+        last = view.state_of(worker)
+        if last and (view.stopped(worker) or stays(view.states_of(worker))):
             cannot.append((worker, last))
     waiting = [t.last.ref for w in view.workers if (t := view.main_thread(w)) and t.state == "collective"][:4]
     if cannot and len(cannot) < max(len(view.workers), 2):

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 from forensics.analysis.progress import Interval
 from forensics.analysis.rules._contract import CannotTell, Rule, grade
+from forensics.analysis.rules.process_state import MATTERS
 from forensics.analysis.view import View
-from forensics.model import EvidenceRef, Finding, FindingRole, Grade, Role, Severity, TimeRange
+from forensics.model import EngineProcess, EvidenceRef, Finding, FindingRole, Grade, Role, Severity, TimeRange
 
 RECENT_NS = 60 * 10**9
 """A stats line older than this before the end of a log says nothing of its end."""
@@ -16,18 +17,15 @@ RECENT_NS = 60 * 10**9
 def evaluate(view: View) -> Iterator[Finding]:
     if (view.stall and view.stall.until is None) or _over(view):
         return
-    held_up = [
-        s[-1] for p in view.engine.processes if p.role is Role.WORKER and (s := view.states.get(p.pid)) and s[-1].state in ("T", "D")
-    ]
+    held_up = [p for p in view.engine.processes if p.role in MATTERS and _held_up(view, p)]
     metrics, log = view.progress.metrics, view.progress.log
     moved = [i for i in metrics if i.moved]
     recent = [i for i in log if i.until_ns and view.ended_ns and view.ended_ns - i.until_ns <= RECENT_NS and not _after_stop(view, i)]
     bundled = any(n in view.case.bundled for n in view.nodes)
-    started = view.epochs[-1] if view.epochs else 0
-    history = [i for i in log if i.moved and (i.until_ns or 0) > started]
+    history = [i for i in log if i.moved]
     told = [] if bundled and metrics else [i for i in recent if i.moved] or ([] if moved else history[-3:])
     if held_up and not moved:
-        raise CannotTell("a worker cannot run: what the log and the gauges say of the engine is history", "process")
+        raise CannotTell(f"{view.name(held_up[0])} cannot run: what the log and the gauges say of the engine is history", "process")
     if not moved and not told:
         yield from _idle(view, recent)
         return
@@ -98,15 +96,18 @@ def _idle(view: View, recent: list[Interval]) -> Iterator[Finding]:
     )
 
 
+def _held_up(view: View, process: EngineProcess) -> bool:
+    state = view.state_of(process)
+    return state is not None and (view.ended(process) or state.state in ("T", "D"))
+
+
 def _over(view: View) -> bool:
     """Whether the engine had ended by the end of the evidence: what it did before is history, not its state."""
     end = view.ended_ns or 0
     ends = [h.at.earliest_ns for h in view.hits_of("vllm-engine-fatal", "vllm-core-exited", "vllm-worker-died") if h.at]
     if view.stopped_ns is not None and not view.progress.log and not view.progress.metrics:
         return True
-    return any(view.restarted_after(e) is None and e <= end for e in ends) or any(
-        s[-1].gone for c in view.cores if (s := view.states.get(c.pid))
-    )
+    return any(e <= end for e in ends) or any(view.ended(c) for c in view.cores)
 
 
 def _after_stop(view: View, interval: Interval) -> bool:

@@ -25,14 +25,13 @@ def evaluate(view: View) -> Iterator[Finding]:
         refs = [hit.ref, *(e.ref for e in errors[:3])]
         yield _finding(view, who, rank, hit.at, refs, _status(hit.fields.get("exit_code", "")), shared)
     for worker in view.workers:
-        states = view.states.get(worker.pid, [])
+        last = view.state_of(worker)
         rank_known = worker.rank.rank if worker.rank else None
-        if not states or (rank_known in reported and rank_known is not None):
+        if last is None or (rank_known in reported and rank_known is not None):
             continue
-        last = states[-1]
         # gone together with its core is an engine that ended, not a worker that died under it
-        core_lives = any((s := view.states.get(c.pid)) and not s[-1].gone and s[-1].state not in ("Z", "X") for c in view.cores)
-        if (last.state in ("Z", "X") or last.gone) and core_lives and ended is None:
+        core_lives = any(view.state_of(c) and not view.ended(c) for c in view.cores)
+        if view.ended(worker) and core_lives and ended is None:
             yield _finding(view, [worker], rank_known, last.at, [last.ref], _wait_status(last))
 
 

@@ -38,8 +38,7 @@ def _by_rank(view: View, hit: LogHit) -> EngineProcess | None:
 def _torn_down(view: View, hit: LogHit) -> bool:
     """Exceptions after the engine's own end or a stop are its teardown."""
     ends = view.hits_of("vllm-engine-fatal", "vllm-rpc-timeout", "vllm-worker-died", "vllm-shutdown-signal")
-    starts = [e for e in view.epochs if hit.at and e <= hit.at.earliest_ns]
-    return any(view.before(e, hit) and e.at and e.at.earliest_ns >= (starts[-1] if starts else 0) for e in ends)
+    return any(view.before(e, hit) for e in ends)
 
 
 def told_at(view: View, hit: LogHit) -> TimeRange | None:
@@ -104,13 +103,9 @@ def evaluate(view: View) -> Iterator[Finding]:
 def _aftermath(view: View, hit: LogHit) -> tuple[str | None, float]:
     """(what followed in words, seconds seen after it), or (None, 0) when the engine went on: then nothing was broken."""
     at = hit.at.earliest_ns if hit.at else None
-    if at is not None and any(
-        i.moved and i.since_ns is not None and i.since_ns > at + SECOND for i in (*view.progress.metrics, *view.progress.log)
-    ):
-        moved = [i for i in (*view.progress.metrics, *view.progress.log) if i.moved and i.since_ns and i.since_ns > at + SECOND]
-        restarted = view.restarted_after(at)
-        if restarted is None or any((i.since_ns or 0) < restarted for i in moved):
-            return None, 0.0
+    witnesses = (*view.progress.metrics, *view.progress.log)
+    if at is not None and any(i.moved and i.since_ns is not None and i.since_ns > at + SECOND for i in witnesses):
+        return None, 0.0
     timeouts = [h.at for h in view.hits_of("vllm-rpc-timeout") if h.at and (at is None or h.at.latest_ns >= at)]
     if timeouts:
         seconds = (timeouts[0].earliest_ns - at) / SECOND if at is not None else 0.0

@@ -1,0 +1,133 @@
+"""Logs that hold several lives of an engine: what broke in one explains nothing of another."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from forensics.analysis import analyze
+from forensics.analysis.case import Case
+from forensics.analysis.engine import run_rules
+from forensics.analysis.rules import process_state
+from forensics.analysis.view import View
+from forensics.model import EngineInstance, EngineProcess, EvidenceRef, Frame, ProcessInfo, ProcessState, RankId, Role, ThreadStack
+from tests.analysis.conftest import Told
+from tests.analysis.scene import API, CORE, IN_STEP, WORKER, WORKER_IDLES, Scene
+
+
+def earlier_life(s: Scene, *, killed: int | None = None, raised: int | None = None) -> None:
+    """Put a life of the same pids (a container gives them again) before the one that the scene is about."""
+    present, s.lines = s.lines, []
+    s.log(-9000, "APIServer", API, "INFO", "non-default args: {'model_tag': '/m'}")
+    s.log(-8990, "EngineCore", CORE, "INFO", "init engine (profile, create kv cache, warmup model) took 9.20 s")
+    s.lines.append(f"(APIServer pid={API}) INFO:     Application startup complete.")
+    if killed is not None:
+        s.log(
+            -8000,
+            "EngineCore",
+            CORE,
+            "ERROR",
+            f"Worker proc VllmWorker-{killed} died unexpectedly (exit code: -9), shutting down executor.",
+        )
+        s.traceback(-7999, "EngineCore", CORE, "EngineCore encountered a fatal error.", "RuntimeError: cancelled")
+    if raised is not None:
+        s.traceback(-8300, f"Worker_TP{raised}", WORKER + raised, "WorkerProc hit an exception.", "RuntimeError: in an earlier life")
+        timeout = "TimeoutError: RPC call to execute_model timed out."
+        s.traceback(-8000, "EngineCore", CORE, "EngineCore encountered a fatal error.", timeout)
+    s.lines += present
+
+
+def test_an_incident_of_an_earlier_life_is_told_and_is_over(scene, tell):
+    s = scene()
+    earlier_life(s, killed=0)
+    told = tell(s)
+    assert told.state == "healthy"
+    assert told.grade("healthy-serving") == "established"
+    assert told.by_id["worker-process-died"].until is not None
+    assert told.by_id["engine-died"].until is not None
+    assert "Started again" in told.report.verdict.sentence
+
+
+def test_the_death_in_an_earlier_life_is_not_the_root_of_the_present_stall(scene, tell):
+    s = scene()
+    s.hang(1, IN_STEP)
+    s.states[WORKER + 1, 0] = "T"
+    earlier_life(s, killed=0)
+    told = tell(s)
+    assert told.state == "stalled"
+    assert told.root == ("process-stopped", 1)
+
+
+def test_a_second_incident_is_judged_by_its_own_lines(scene, tell):
+    s = scene()
+    s.still()
+    s.log(-8, "EngineCore", CORE, "ERROR", "Worker proc VllmWorker-1 died unexpectedly (exit code: -9), shutting down executor.")
+    s.traceback(-7, "EngineCore", CORE, "EngineCore encountered a fatal error.", "RuntimeError: cancelled")
+    s.states[WORKER + 1, 0] = s.states[CORE, 0] = "gone"
+    earlier_life(s, raised=0)
+    told = tell(s)
+    assert told.state == "dead"
+    assert told.root == ("worker-process-died", 1)
+    assert told.report.first_event.finding == "worker-process-died"
+
+
+def test_an_exception_of_an_earlier_life_does_not_hide_the_one_of_this_life(scene, tell):
+    s = scene()
+    s.hang(1, WORKER_IDLES)
+    s.traceback(-8, "Worker_TP1", WORKER + 1, "WorkerProc hit an exception.", "RuntimeError: in this life")
+    earlier_life(s, raised=1)
+    told = tell(s)
+    assert told.root == ("worker-exception-swallowed", 1)
+    assert "in this life" in told.report.verdict.sentence
+
+
+def stats(minute: int, second: int, tokens: float, running: int, engine: int = 0) -> str:
+    return (
+        f"(APIServer pid=11) INFO 09-01 10:{minute:02}:{second:02} [loggers.py:271] Engine {engine:03}: Avg prompt throughput: 0.0 tokens/s, "
+        f"Avg generation throughput: {tokens} tokens/s, Running: {running} reqs, Waiting: 0 reqs, GPU KV cache usage: 3.0%"
+    )
+
+
+def started(minute: int) -> list[str]:
+    return [
+        f"(APIServer pid=11) INFO 09-01 10:{minute:02}:00 [api.py:1] non-default args: {{'tensor_parallel_size': 2}}",
+        f"(EngineCore pid=12) INFO 09-01 10:{minute:02}:20 [core.py:1] init engine (profile, create kv cache, warmup model) took 9.20 s",
+    ]
+
+
+def bare(folder: Path, *lines: str) -> Told:
+    (folder / "node0.log").write_text("\n".join(lines) + "\n")
+    return Told(analyze([folder]))
+
+
+@pytest.mark.parametrize("before", [[], [stats(3, 0, 50.0, 2)]])
+def test_a_stall_after_a_restart_lasts(tmp_path, before):
+    told = bare(tmp_path, *started(0), *before, *started(5), *(stats(6, s, 0.0, 3) for s in (0, 10, 20)))
+    assert told.state == "stalled"
+    assert told.by_id["engine-stalled"].until is None
+
+
+def test_a_stall_that_a_restart_ended_is_over(tmp_path):
+    told = bare(tmp_path, *started(0), *(stats(2, s, 0.0, 3) for s in (0, 10, 20)), *started(5), stats(6, 0, 80.0, 2))
+    assert told.state == "healthy"
+    assert told.by_id["engine-stalled"].until is not None
+
+
+def test_ranks_of_two_nodes_with_the_same_pids_are_two_ranks():
+    """Each container counts its own pids: what was seen of a follower's worker is not said of the head's."""
+    case = Case()
+    processes = []
+    for node, rank, state, place in (("head0", 0, "R", "all_reduce"), ("tail0", 1, "T", "forward")):
+        ref = EvidenceRef(source=node, locator="x")
+        case.add([ProcessState(node=node, ref=ref, pid=300, state=state)])
+        case.add([ThreadStack(node=node, ref=ref, pid=300, tid=300, name="MainThread", frames=(Frame(name=place, file="x.py"),))])
+        info = ProcessInfo(pid=300, node=node, title=f"VLLM::Worker_TP{rank}")
+        processes.append(EngineProcess(info=info, role=Role.WORKER, rank=RankId(rank=rank, world_size=2), label=f"worker TP{rank}"))
+    engine = EngineInstance(id="e0", kind="vllm", processes=tuple(processes), nodes=("head0", "tail0"), world_size=2)
+    case.engines = [engine]
+    view = View(case, engine)
+    assert [view.stopped(p) for p in processes] == [False, True]
+    assert [t.last.frames[0].name for p in processes if (t := view.main_thread(p))] == ["all_reduce", "forward"]
+    found, _ = run_rules(view, [process_state.RULE])
+    assert [(f.id, f.ranks) for f in found] == [("process-stopped", (1,))]
