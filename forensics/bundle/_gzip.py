@@ -23,6 +23,8 @@ MAX_CHECKPOINTS = 50_000
 _SPACING = 4 * 1024**2
 _COPIES = 48
 _IN = 128 * 1024
+_FIRST_IN = 2048
+"""How much is read of a member at first: what belongs to the next one is read again, and a hostile file has very many."""
 _OUT = 512 * 1024
 _MAGIC = b"\x1f\x8b\x08"
 
@@ -79,6 +81,7 @@ class GzipStream:
         self._at = 0  # where the next compressed bytes come from
         self._member = 0  # where the current member began
         self._state: Any = None
+        self._step = _FIRST_IN
         self._ready = b""
         self._taken = 0  # of what is ready
         self._checkpoints: list[_Checkpoint] = origin._checkpoints if origin else [_Checkpoint(0, 0, None)]
@@ -100,7 +103,8 @@ class GzipStream:
         """Decompress some more. False at the end or with a problem."""
         if self._state is None and not self._begin_member():
             return False
-        chunk = os.pread(self.fd, _IN, self._at)
+        chunk = os.pread(self.fd, self._step, self._at)
+        self._step = min(self._step * 2, _IN)
         if not chunk:
             self.problem = "cut"
             return False
@@ -139,7 +143,7 @@ class GzipStream:
         if not head.lstrip(b"\0").startswith(_MAGIC[: len(head.lstrip(b"\0"))]):
             self.problem = "damaged"
             return False
-        self._member = self._at
+        self._member, self._step = self._at, _FIRST_IN
         self._state = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
         if self._recording:
             self._remember(None)

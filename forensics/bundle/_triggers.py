@@ -62,17 +62,14 @@ _FIXED: tuple[tuple[int, str, str], ...] = (
 )
 
 
-def _compile(pattern: str) -> re.Pattern[str]:
-    return re.compile(pattern, re.ASCII)
-
-
+# patterns stay text until their literal is met: compiling them all would double the start of a capture, and `re` remembers them
 _IN_WORD = tuple(
-    [(what, word, _compile(re.escape(word) + rest + r"\\*[\"']?(?:$|[:=,])").search) for what, word, rest, _ in _TABLE]
-    + [(what, word, _compile(re.escape(word) + rest).search if rest else None) for what, word, rest in _FIXED]
+    [(what, word, re.escape(word) + rest + r"\\*[\"']?(?:$|[:=,])") for what, word, rest, _ in _TABLE]
+    + [(what, word, re.escape(word) + rest if rest else "") for what, word, rest in _FIXED]
 )
 _IN_LINE = tuple(
-    [(what, word, _compile(re.escape(word) + rest + _GAP + end).search) for what, word, rest, end in _TABLE]
-    + [(what, word, _compile(re.escape(word) + rest).search if rest else None) for what, word, rest in _FIXED]
+    [(what, word, re.escape(word) + rest + _GAP + end) for what, word, rest, end in _TABLE]
+    + [(what, word, re.escape(word) + rest if rest else "") for what, word, rest in _FIXED]
 )
 _LOWER = bytes(range(256)).lower()
 _DIGITS = b"0123456789"
@@ -112,8 +109,8 @@ class Triggers:
             mask |= verdict
         if mask:  # the words may hold something: now exactly
             wanted, mask = mask, 0
-            for what, literal, search in _IN_LINE:
-                if what & wanted & ~mask and literal in skeleton and (search is None or search(skeleton)):
+            for what, literal, pattern in _IN_LINE:
+                if what & wanted & ~mask and literal in skeleton and (not pattern or re.search(pattern, skeleton, re.ASCII)):
                     mask |= what
         return mask
 
@@ -122,8 +119,8 @@ def _judge_word(word: str) -> int:
     if not word.strip("abcdefx()[]{}<>:,.-"):  # addresses and hashes: without end, and without interest
         return 0 if "-" not in word else OPTION if "--" in word else 0
     mask = 0
-    for what, literal, search in _IN_WORD:
-        if literal in word and (search is None or search(word)):
+    for what, literal, pattern in _IN_WORD:
+        if literal in word and (not pattern or re.search(pattern, word, re.ASCII)):
             mask |= what
     return mask
 

@@ -153,7 +153,7 @@ def test_a_foreign_archive_is_read_in_any_order(tmp_path: Path) -> None:
     logs = tmp_path / "logs"
     logs.mkdir()
     chance = random.Random(5)
-    contents = {f"logs/node{n}.log": b"".join(b"%d %x\n" % (n, chance.getrandbits(160)) for _ in range(60_000)) for n in range(8)}
+    contents = {f"logs/node{n}.log": b"".join(b"%d %x\n" % (n, chance.getrandbits(160)) for _ in range(40_000)) for n in range(5)}
     for name, data in contents.items():
         (tmp_path / name).write_bytes(data)
     for flags, name in (("czf", "x.tgz"), ("cf", "x.tar"), ("czf", "no-suffix")):
@@ -161,14 +161,14 @@ def test_a_foreign_archive_is_read_in_any_order(tmp_path: Path) -> None:
         with open_source(tmp_path / name) as source:
             assert not source.bundle and source.manifest is None and source.losses == []
             items = {item.name: item for item in source.items()}
-            order = [*items, *items]
+            order = [*items, *items][:7]
             chance.shuffle(order)
             for item in order:
                 assert items[item].read() == contents[item]
                 assert items[item].evidence is None
-            one, other = items["logs/node1.log"].open(), items["logs/node6.log"].open()
+            one, other = items["logs/node1.log"].open(), items["logs/node4.log"].open()
             for _ in range(50):  # two readers that alternate
-                assert one.readline().startswith(b"1 ") and other.readline().startswith(b"6 ")
+                assert one.readline().startswith(b"1 ") and other.readline().startswith(b"4 ")
 
 
 def test_long_and_foreign_names(tmp_path: Path) -> None:
