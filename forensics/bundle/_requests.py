@@ -9,6 +9,9 @@ from forensics.bundle import _triggers as t
 from forensics.bundle._spans import Mark, Replaced, replace_at, replace_named, strings, worth
 from forensics.bundle._values import Value
 
+_VERSION = re.compile(rb"v?\d+\.\d+[\w.+\-]*")
+"""What follows the name of the library "requests" in a list of packages."""
+
 
 class Requests:
     """Replaces request ids: they may carry whatever a client put into X-Request-Id."""
@@ -50,7 +53,7 @@ class Requests:
 
     def _spoken(self, match: re.Match[bytes]) -> bytes:
         word = match[1].rstrip(b".")
-        if not re.search(rb"\d", word) or word.isdigit() or len(word) < 6:
+        if len(word) < 6 or not re.search(rb"\d", word) or not re.search(rb"[A-Za-z]", word) or _VERSION.fullmatch(word):
             return match[0]
         return match[0][: match.start(1) - match.start()] + self.mark(word) + match[1][len(word) :]
 

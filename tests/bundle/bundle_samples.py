@@ -1,6 +1,11 @@
-"""Lines with planted secrets, and lines that a diagnosis needs unchanged."""
+"""Lines with planted secrets, lines that a diagnosis needs unchanged, and the content of a small bundle."""
 
 from __future__ import annotations
+
+import json
+
+from forensics.bundle import BundleWriter
+from forensics.model import Attempt, Outcome
 
 HF = "hf_" + "QwErTyUiOpAsDfGhJkLzXcVbNm12345678"
 GH = "ghp_" + "abcdefghijklmnopqrstuvwxyz0123456789"
@@ -147,6 +152,8 @@ node1:4243:4301 [1] NCCL INFO comm 0x55d0c0ffee00 rank 1 nRanks 2 nNodes 2 local
 [2026-09-01 10:00:00] Decode batch. #running-req: 3, #token: 1234, token usage: 0.05, gen throughput (token/s): 101.2, #queue-req: 0
 [09/01/2026-10:00:00] [TRT-LLM] [RANK 0] [I] iter = 5559, host_step_time = 50.5ms, num_scheduled_requests: 3, states = {'num_ctx_requests': 0, 'num_ctx_tokens': 0, 'num_generation_tokens': 3}
 ValueError: The decoder prompt (length 5000) is longer than the maximum model length of 2048. Make sure that `max_model_len` is no smaller than the number of text tokens.
+requests                  2.34.2rc1
+100 requests in 5s, request 12 of 40, request rate0: 3
 KeyError: 'layers.0.mlp.down_proj.weight'
 json.decoder.JSONDecodeError: unexpected token: ',' at line 3
 open /etc/passwd: permission denied
@@ -175,3 +182,22 @@ vllm:iteration_tokens_total_bucket{engine="0",le="1.0",model_name="/models/tiny"
 vllm:request_success_total{engine="0",finished_reason="length",model_name="/models/tiny"} 3.0
 http_requests_total{handler="/v1/completions",method="POST",status="2xx"} 16.0
 """.strip().split("\n")
+
+HEAD = {"node": "node7", "boot_id": "b-1", "incident": "INC-7", "started_ns": 5, "utc_offset_s": 7200}
+ORDER = ["stacks", "queues", "process", "kernel", "rpclogs"]
+
+
+def fill(writer: BundleWriter, logs: int = 6) -> None:
+    """Evidence of several collectors, written in another order than that of their volatility."""
+    writer.add("discovery/processes.json", "process-table", json.dumps([{"pid": 7, "title": "VLLM::EngineCore"}]), collector="discovery")
+    for number in range(logs):
+        text = "".join(f"(Worker_TP{number} pid={number}) INFO 01-02 03:04:05 [x.py:{i}] step {i * 7919 % 10007}\n" for i in range(400))
+        writer.add(f"rpclogs/node-{number}.log", "log", text, collector="rpclogs", pid=number, source=f"/var/log/{number}.log")
+    for sample in (1, 2):
+        stack = json.dumps([{"pid": 7, "thread_id": sample, "frames": [{"name": f"f{i}", "line": i} for i in range(200)]}])
+        writer.add(
+            f"stacks/pid-7.{sample}.json", "pyspy-json", stack, collector="stacks", pid=7, sample=sample, at_ns=1_700_000_000_000_000_000
+        )
+    writer.add("kernel/dmesg.txt", "kernel-log", "[1.0] quiet\n", collector="kernel", truncated=True)
+    writer.attempt(Attempt(collector="stacks", target="pid 7", outcome=Outcome.OK, evidence=("stacks/pid-7.1.json",)))
+    writer.attempt(Attempt(collector="gpu", target="node", outcome=Outcome.ABSENT, reason="no NVML"))

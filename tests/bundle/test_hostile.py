@@ -219,7 +219,7 @@ def test_a_manifest_that_lies_about_its_files_is_told_so(tmp_path: Path) -> None
 
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    from conftest import fill
+    from bundle_samples import fill
 
     from forensics.bundle import BundleWriter
 

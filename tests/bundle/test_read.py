@@ -15,7 +15,7 @@ import zlib
 from pathlib import Path
 
 import pytest
-from conftest import ORDER
+from bundle_samples import ORDER
 
 from forensics.bundle import BundleError, BundleWriter, Source, open_source, open_sources
 from forensics.model import Evidence

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from conftest import HEAD, fill
+from bundle_samples import HEAD, fill
 from hypothesis import given
 from hypothesis import strategies as st
 
