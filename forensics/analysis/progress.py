@@ -25,6 +25,8 @@ KV_STEP = 0.002
 """A rise of the cache's fill between two stats lines that is more than its rounding (0.1 %)."""
 COUNTERS = ("steps", "generation_tokens", "prompt_tokens")
 """Counters that show the engine at work. `requests` also moves when a client gives up."""
+EACH_STEP = {"steps", "generation_tokens"}
+"""Those of which one moves with every step: a long generation leaves the prompt tokens alone."""
 SLOW_TOKENS_PER_REQUEST_S = 1.0
 """Less than one token a second for each running request is slow for any engine."""
 
@@ -119,7 +121,7 @@ def build(samples: Sequence[ProgressSample]) -> Progress:
         group.sort(key=lambda s: (s.at.earliest_ns if s.at else 0, s.sample))
         # several API servers serve the same counters: one scrape of each sample number is enough
         unique = list({(s.sample, s.ref.source.rsplit("/", 1)[-1] if not s.sample else ""): s for s in group}.values())
-        progress.metrics += [_pair(a, b, replica) for a, b in itertools.pairwise(unique)]
+        progress.metrics += [i for a, b in itertools.pairwise(unique) if (i := _pair(a, b, replica))]
     progress.log.sort(key=lambda i: i.until_ns or 0)
     return progress
 
@@ -145,8 +147,11 @@ def _stats(s: ProgressSample, before: ProgressSample | None) -> Interval:
     )
 
 
-def _pair(a: ProgressSample, b: ProgressSample, replica: str) -> Interval:
+def _pair(a: ProgressSample, b: ProgressSample, replica: str) -> Interval | None:
+    """What two scrapes say; None where they hold no counter that every step moves: then equal values prove nothing."""
     deltas = {name: b.counters[name] - a.counters[name] for name in COUNTERS if name in a.counters and name in b.counters}
+    if not any(deltas.values()) and not deltas.keys() & EACH_STEP:
+        return None
     since = a.at.earliest_ns if a.at else None
     until = b.at.latest_ns if b.at else None
     seconds = (until - since) / SECOND if since is not None and until is not None else 0.0

@@ -8,17 +8,23 @@ Three independent witnesses, any of which may be missing:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 
 from forensics.analysis.lives import READY
 from forensics.analysis.progress import STATS_WINDOW_NS, STEPS_ENOUGH, STILL_ENOUGH_S, Interval
-from forensics.analysis.stacks import ThreadView
+from forensics.analysis.stacks import ThreadView, frame_text
 from forensics.analysis.times import SECOND, duration
 from forensics.analysis.view import View
 from forensics.model import EngineProcess, EvidenceRef, Grade, LogHit, QueueDepth, Role, TimeRange
 
 WORKING = frozenset({"rpc-response", "ring-full", "collective", "gpu-sync", "queue-put", "lock", "running", "future", "join"})
 """States of a main thread that hold work: it was given something and has not finished it."""
+_COMPILES = (
+    r"(?m)\(subprocess\.py|torch/_inductor/(?:compile_fx|async_compile|codecache)|torch/_dynamo/(?:convert_frame|symbolic_convert)"
+    r"|triton/compiler/|^\S*(?:capture_model|capture_cudagraphs?|_do_compile|_jit_compile|build_and_load|run_ninja|make_cubin) \("
+)
+"""Frames of compilation and graph capture. What merely runs compiled code (inductor wrappers, graph replay) is not among them."""
 WAITING_FOR_OTHERS = frozenset({"collective", "rpc-idle", "core-idle", "monitor", "poll", "rpc-response", "ring-full"})
 """States in which a changed line number is only another turn of the same wait."""
 
@@ -36,6 +42,8 @@ class Stall:
     """Other readings that the evidence leaves open."""
     live: bool = False
     """Seen while it lasted, not only told by a log."""
+    replicas: tuple[str, ...] = ()
+    """Which data-parallel replicas stand still, where only some do; () for the whole engine."""
 
 
 def find_stall(view: View) -> Stall | None:
@@ -51,7 +59,8 @@ def find_stall(view: View) -> Stall | None:
     # the log knows when it began, the capture that it lasts
     since = told.since if told.since.earliest_ns <= seen.since.latest_ns else seen.since
     grade = max(told.grade, seen.grade, key=lambda g: g.strength)
-    return Stall(since, None, grade, (*seen.because, *told.because), f"{seen.how}; {told.how}", seen.unsure, live=True)
+    because, how = (*seen.because, *told.because), f"{seen.how}; {told.how}"
+    return replace(seen, since=since, grade=grade, because=because, how=how)
 
 
 # ---- live
@@ -64,12 +73,17 @@ def _seen_live(view: View) -> Stall | None:
         return None
     mains = [(p, t) for p in view.engine.processes if p.role in (Role.CORE, Role.WORKER) and (t := view.main_thread(p))]
     if view.progress.metrics:
-        found = [s for replica in view.progress.replicas if (s := _replica(view, replica, mains))]
-        return max(found, key=lambda s: s.grade.strength, default=None)
+        found = {replica: s for replica in view.progress.replicas if (s := _replica(view, replica, mains))}
+        if not found:
+            return None
+        worst = max(found.values(), key=lambda s: s.grade.strength)
+        return replace(worst, replicas=tuple(found)) if len(found) < max(len(view.progress.replicas), view.engine.dp_size) else worst
     working = [t for _, t in mains if t.state in WORKING and t.steady]
     if not working:
         return None
-    return _by_stacks(view, [t for _, t in mains], working, _moved(mains), _stopped(view, mains))
+    if _moved(mains) or _compiling(mains):
+        return None
+    return _by_stacks(view, [t for _, t in mains], working, _stopped(view, mains))
 
 
 Mains = list[tuple[EngineProcess, ThreadView]]
@@ -124,6 +138,10 @@ def _judge(view: View, run: list[Interval], mains: Mains, clients: list[Evidence
     unsure = []
     if moved:
         unsure.append("a worker moved inside its step: a long step, not a standstill")
+    if compiling := _compiling(mains):
+        unsure.append(f"a kernel is being compiled ({compiling[0].last.ref.quote.split(' <')[0]})")
+    if not (gauges or core_works or load):
+        unsure.append("an open connection is not yet a request")
     if still_s < enough and not stopped:
         unsure.append(f"{duration(still_s)} without movement is short of the {duration(enough)} that a slow step can take")
     refs = [*(r for i in (run[0], run[-1]) for r in i.refs), *stopped, *(t.last.ref for _, t in working[:3]), *clients[:1], *load[:1]]
@@ -137,18 +155,22 @@ def _judge(view: View, run: list[Interval], mains: Mains, clients: list[Evidence
     if load:
         held.append("the front counts requests in flight")
     agreeing = 1 + len(held) + bool(stopped)
-    grade = Grade.ESTABLISHED if not unsure else Grade.SUPPORTED if agreeing >= 3 and not moved else Grade.POSSIBLE
+    step_goes_on = moved or compiling
+    grade = Grade.ESTABLISHED if not unsure else Grade.SUPPORTED if agreeing >= 3 and not step_goes_on else Grade.POSSIBLE
     since = _since(view, run[0].since_ns)
     how = f"no counter moved for {duration(still_s)} while work is held ({', '.join(held)})"
     return Stall(since, None, grade, tuple(refs), how, tuple(unsure), live=True)
 
 
-def _by_stacks(
-    view: View, mains: list[ThreadView], working: list[ThreadView], moved: list[ThreadView], stopped: list[EvidenceRef]
-) -> Stall | None:
+def _compiling(mains: Mains) -> list[ThreadView]:
+    """Main threads that wait for a compiler or record a graph: minutes in which an engine at work shows no movement."""
+    return [t for _, t in mains if re.search(_COMPILES, frame_text(t.last.frames))]
+
+
+def _by_stacks(view: View, mains: list[ThreadView], working: list[ThreadView], stopped: list[EvidenceRef]) -> Stall | None:
     """No counter answers (a follower node, a torchrun job, a front that hangs): only stacks can tell."""
     spans = [t.span_s for t in mains if len(t.samples) > 1]
-    if moved or not spans:
+    if not spans:
         return None
     still_s = min(spans)
     unsure = [] if still_s >= STILL_ENOUGH_S or stopped else [f"stacks were watched for {duration(still_s)} only"]
@@ -165,13 +187,16 @@ def _from_bare_samples(view: View) -> Stall | None:
     if view.progress.moving_metrics() or view.stopped_ns is not None:
         return None
     cores = [t for c in view.cores if (t := view.main_thread(c)) and t.steady and t.state in WORKING and t.moved is False]
-    if not any(i.held for i in run) and not cores:
+    held = [i for i in run if i.held]
+    if not held and not cores:
         return None
     refs = [*(r for i in (run[:1] + run[-1:]) for r in i.refs), *(t.last.ref for t in cores)]
     since = _since(view, run[0].since_ns if run else None)
     how = "the counters are equal in all scrapes" if run else "the core's stack is the same in all samples"
-    how += " while requests run" if any(i.held for i in run) else ", and the core is inside a step"
-    return Stall(since, None, Grade.SUPPORTED, tuple(refs), how, ("the samples carry no time",))
+    how += " while requests run" if held else ", and the core is inside a step"
+    # two scrapes may lie within one step of each other
+    grade = Grade.SUPPORTED if len(held) > 1 or (held and cores) else Grade.POSSIBLE
+    return Stall(since, None, grade, tuple(refs), how, ("the samples carry no time",))
 
 
 def _since(view: View, first_ns: int | None) -> TimeRange:
@@ -179,7 +204,12 @@ def _since(view: View, first_ns: int | None) -> TimeRange:
     now = view.ended_ns or 0
     first = first_ns if first_ns is not None else now
     last = view.progress.last_moved(first)
-    earliest = last.until_ns if last and last.until_ns is not None else first
+    if last and last.until_ns is not None:
+        earliest = last.until_ns
+    else:
+        # nobody saw the last movement; a call that had waited longer than its limit would have ended in a timeout
+        limit = view.engine.execute_timeout_s or view.profile.execute_timeout_default_s or 0.0
+        earliest = max(first - int(limit * SECOND), view.begun_ns or 0)
     return TimeRange(earliest_ns=min(earliest, first), latest_ns=first, basis="inferred")
 
 
@@ -188,16 +218,18 @@ def _since(view: View, first_ns: int | None) -> TimeRange:
 
 def _told_by_log(view: View) -> Stall | None:
     timeouts = [h for h in view.hits_of("vllm-rpc-timeout") if h.at]
-    waits = [h for h in view.hits_of("vllm-shm-broadcast-wait") if h.at and not _starting(view, h) and not _moved_meanwhile(view, h)]
+    waits = [h for h in view.hits_of("vllm-shm-broadcast-wait") if h.at and not _starting(view, h) and not _moved_since(view, h)]
     zero = _zero_lines(view)
     if timeouts:
         # the newest incident; each is printed several times within its second
         at = timeouts[-1].at
         first = next(h for h in timeouts if h.at and at and at.earliest_ns - h.at.earliest_ns < 30 * SECOND)
         return _by_timeout(view, first, waits, zero)
-    if zero and (len(zero) > 1 or waits):
+    # lines of one moment (several fronts) are one observation
+    repeated = bool(zero) and (zero[-1].until_ns or 0) - (zero[0].until_ns or 0) >= STATS_WINDOW_NS // 2
+    if zero and (repeated or waits):
         since = _minus(zero[0].until_ns or 0, STATS_WINDOW_NS)
-        how = f"{len(zero)} stats lines in a row say 0.0 tokens/s with {zero[-1].running:g} requests running"
+        how = f"{len(zero)} stats line(s) in a row say 0.0 tokens/s with {zero[-1].running:g} requests running"
         return Stall(since, _end(view), Grade.ESTABLISHED, tuple(r for i in zero for r in i.refs) + tuple(h.ref for h in waits), how)
     if waits and waits[0].at:
         limit = int(waits[0].fields["seconds"])
@@ -238,14 +270,14 @@ def _minus(at_ns: int, limit_ns: int) -> TimeRange:
 
 
 def _zero_lines(view: View) -> list[Interval]:
-    """The last unbroken run of stats lines that say nothing moved with requests running, not after a stop was asked for."""
-    run: list[Interval] = []
+    """The last unbroken run of one replica's stats lines that say nothing moved with requests running, before any stop."""
+    runs: dict[str, list[Interval]] = {}
     for interval in view.progress.log:
         if interval.moved or not interval.running:
-            run = []
+            runs[interval.replica] = []
         elif not (view.stopped_ns is not None and interval.until_ns is not None and interval.until_ns > view.stopped_ns):
-            run.append(interval)
-    return run
+            runs.setdefault(interval.replica, []).append(interval)
+    return max(runs.values(), key=len, default=[])
 
 
 def _starting(view: View, hit: LogHit) -> bool:
@@ -253,13 +285,12 @@ def _starting(view: View, hit: LogHit) -> bool:
     return view.begun_ns is not None and not any(view.before(ready, hit) for ready in view.hits_of(*READY))
 
 
-def _moved_meanwhile(view: View, hit: LogHit) -> bool:
-    """Whether the engine advanced during the very wait that the line reports: then it was a long step and no standstill."""
+def _moved_since(view: View, hit: LogHit) -> bool:
+    """Whether the engine advanced during or after the wait that the line reports: then it was a long step and no standstill."""
     if hit.at is None:
         return False
-    until = hit.at.latest_ns
-    since = until - int(hit.fields["seconds"]) * SECOND + STATS_WINDOW_NS
-    return any(i.moved and i.since_ns and i.until_ns and i.since_ns >= since and i.until_ns <= until for i in view.progress.log)
+    since = hit.at.latest_ns - int(hit.fields["seconds"]) * SECOND + STATS_WINDOW_NS
+    return any(i.moved and i.since_ns and i.since_ns >= since for i in view.progress.log)
 
 
 def _end(view: View) -> TimeRange | None:

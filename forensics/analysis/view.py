@@ -218,6 +218,18 @@ class View:
         return find_stall(self)
 
     @cached_property
+    def groups(self) -> list[list[EngineProcess]]:
+        """Workers whose collectives must meet: of one replica and one pipeline stage. Replicas that do not stand still are left out."""
+        grouped: dict[tuple[int | None, int | None], list[EngineProcess]] = {}
+        replicas = self.stall.replicas if self.stall else ()
+        staged = all(w.rank and w.rank.pp is not None for w in self.workers)
+        for worker in self.workers:
+            dp = worker.rank.dp if worker.rank and self.engine.dp_size > 1 else None
+            if not replicas or str(dp) in replicas:
+                grouped.setdefault((dp, worker.rank.pp if worker.rank and staged else None), []).append(worker)
+        return list(grouped.values())
+
+    @cached_property
     def moving(self) -> bool:
         """Whether a counter moved in the newest evidence: while it does, no claim of a standstill may be made.
 

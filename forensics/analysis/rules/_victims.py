@@ -1,4 +1,4 @@
-"""Exceptions that say "somebody else is gone or late". They are symptoms wherever they are raised, and never the root."""
+"""Kinds of exceptions by their type and text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ _PEER_LOSS = re.compile(
     r"|timed out waiting|ConnectionReset|ConnectionAborted|heartbeat|pair closure|EngineDeadError|got 0 bytes|peer.{0,20}(?:gone|lost|died)"
 )
 
+REFUSALS = frozenset({"queue.Full", "Full", "_queue.Full", "asyncio.QueueFull", "asyncio.queues.QueueFull", "QueueFull"})
+"""Exceptions by which a queue with a software bound refuses an item."""
+
 
 def lost_peer(exc_type: str, exc_message: str) -> bool:
-    """Whether an exception reports the loss or absence of another process rather than a failure of its own."""
+    """Whether an exception reports the loss or absence of another process rather than a failure of its own: a symptom, never the root."""
     return bool(_PEER_LOSS.search(f"{exc_type}: {exc_message}"))

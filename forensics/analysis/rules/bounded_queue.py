@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from forensics.analysis.rules._contract import Rule, grade
-from forensics.analysis.rules.worker_exception import told_at, worker_exceptions
+from forensics.analysis.rules._raised import doubts, told_at, worker_exceptions
+from forensics.analysis.rules._victims import REFUSALS
 from forensics.analysis.times import iso
 from forensics.analysis.view import View
 from forensics.model import Finding, FindingRole, Severity
-
-REFUSALS = frozenset({"queue.Full", "Full", "_queue.Full", "asyncio.QueueFull", "asyncio.queues.QueueFull", "QueueFull"})
 
 
 def evaluate(view: View) -> Iterator[Finding]:
@@ -19,6 +18,7 @@ def evaluate(view: View) -> Iterator[Finding]:
             continue
         name = view.name(process) if process else hit.process or f"pid {hit.pid}"
         code = hit.fields.get("exc_code", "")
+        outlived = not told_at(view, hit) and doubts(view, hit, process)[0]
         told = "the engine was told and ended" if told_at(view, hit) else "the engine was not told"
         yield view.finding(
             "bounded-queue-overflow",
@@ -26,8 +26,9 @@ def evaluate(view: View) -> Iterator[Finding]:
             title=f"A bounded queue refused an item in {name} at {iso(hit.at.earliest_ns) if hit.at else '?'}: "
             f"{hit.fields['exc_type']} from {hit.fields.get('exc_at', '?')}; {told}",
             because=[hit.ref, *([hit.ref.__class__(source=hit.ref.source, locator=hit.ref.locator, quote=code)] if code else [])],
-            severity=Severity.CRITICAL,
-            role=FindingRole.ROOT,
+            severity=Severity.WARNING if outlived else Severity.CRITICAL,
+            # a refusal that the engine must have outlived is a fact, and not the cause of what came later
+            role=FindingRole.CONTEXT if outlived else FindingRole.ROOT,
             processes=[process] if process else [],
             ranks=[hit.rank] if hit.rank is not None and not process else [],
             since=hit.at,

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from forensics.analysis.rules._contract import Rule, grade
-from forensics.analysis.rules.worker_exception import worker_exceptions
+from forensics.analysis.rules._raised import worker_exceptions
 from forensics.analysis.stacks import IDLE, STATES, ThreadView
 from forensics.analysis.view import View
 from forensics.model import EngineProcess, Finding, FindingRole, Severity
@@ -16,43 +16,42 @@ _OPERATION = re.compile(r"(all_?reduce|all_?gather|reduce_scatter|all_?to_?all|b
 Member = tuple[EngineProcess, ThreadView]
 
 
+AMBIGUOUS = frozenset({"gpu-sync", "poll", "future", "unknown"})
+"""States that fit both: the GPU that such a thread waits for may itself be inside the collective, its input may be a peer's."""
+
+
 def evaluate(view: View) -> Iterator[Finding]:
     if view.moving or view.stall is None:
         return
-    for group in _groups(view):
+    raised = [p for _, p in worker_exceptions(view) if p]
+    for workers in view.groups:
+        group = [(worker, thread) for worker in workers if (thread := view.main_thread(worker))]
         # where a stopped process stands says when it was stopped, not what it waits for
         inside = [m for m in group if m[1].state == "collective" and m[1].steady and not view.stopped(m[0])]
-        outside = [m for m in group if m[1].state != "collective" and m[1].steady]
-        raised = [p for _, p in worker_exceptions(view) if p]
+        outside = [m for m in group if m[1].steady and m[1].state != "collective" and (m[1].state not in AMBIGUOUS or view.stopped(m[0]))]
+        whole = len(inside) + len(outside) == len(workers) and _all_known(view)
         if inside and outside and len(outside) < max(len(inside) + 1, 2):
-            yield _outside(view, inside, outside, group, explained=all(m[0] in raised or view.stopped(m[0]) for m in outside))
+            yield _outside(view, inside, outside, whole, explained=all(m[0] in raised or view.stopped(m[0]) for m in outside))
         elif len(inside) == len(group) and len(group) > 1:
             operations = {_operation(t) for _, t in group}
             if len(operations) > 1 and "" not in operations:
                 yield _different(view, inside, operations)
 
 
-def _groups(view: View) -> list[list[Member]]:
-    """Workers with a main thread, by data-parallel replica: ranks of different replicas need not meet."""
-    grouped: dict[int | None, list[Member]] = {}
-    for worker in view.workers:
-        if thread := view.main_thread(worker):
-            replica = worker.rank.dp if worker.rank and view.engine.dp_size > 1 else None
-            grouped.setdefault(replica, []).append((worker, thread))
-    return list(grouped.values())
+def _all_known(view: View) -> bool:
+    return view.engine.world_size is None or len(view.workers) >= view.engine.world_size
 
 
 def _operation(thread: ThreadView) -> str:
     return next((m[1] for f in thread.last.frames[:8] if (m := _OPERATION.search(f.name))), "")
 
 
-def _outside(view: View, inside: list[Member], outside: list[Member], group: list[Member], explained: bool) -> Finding:
+def _outside(view: View, inside: list[Member], outside: list[Member], whole: bool, explained: bool) -> Finding:
     place = outside[0][1]
     # once seen is a photograph of a moment that also a healthy step passes through: two samples, and the same place in both
-    twice = all(len(t.samples) > 1 and not (t.moved and t.state in ("running", "lock")) for _, t in group)
+    twice = all(len(t.samples) > 1 and not (t.moved and t.state in ("running", "lock")) for _, t in (*inside, *outside))
     # between two calls every rank is idle for an instant: once seen there is no more than a hint
     hint = not twice and place.state in IDLE
-    whole = view.engine.world_size is None or len(group) >= view.engine.world_size
     names = ", ".join(view.name(p) for p, _ in outside)
     where = place.last.frames[0] if place.last.frames else None
     at = f" in {where.name} ({where.file}:{where.line})" if where else ""

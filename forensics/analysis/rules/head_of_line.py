@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from forensics.analysis.rules._contract import Rule, grade
-from forensics.analysis.rules.worker_exception import told_at, worker_exceptions
+from forensics.analysis.rules._raised import told_at, worker_exceptions
 from forensics.analysis.times import SECOND, duration
 from forensics.analysis.view import View
 from forensics.model import Finding, FindingRole, Severity

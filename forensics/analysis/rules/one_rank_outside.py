@@ -13,40 +13,39 @@ IDLES = 0.1
 
 
 def evaluate(view: View) -> Iterator[Finding]:
-    if view.moving or view.stall is None or len(view.workers) < 2:
+    if view.moving or view.stall is None:
         return
-    loads: list[tuple[EngineProcess, float]] = []
-    for worker in view.workers:
-        load = _gpu(view, worker)
-        if load is None:
-            load = view.cpu_fraction(worker, worker.pid)
-        if load is not None:
-            loads.append((worker, load))
-    busy = [w for w, load in loads if load >= SPINS]
-    idle = [w for w, load in loads if load <= IDLES]
-    if len(idle) != 1 or len(busy) != len(view.workers) - 1:
-        return
-    thread = view.main_thread(idle[0])
-    refs = [s[-1].ref for w in (idle[0], *busy) if (s := view.cpu_of(w, w.pid))]
-    refs += [g.ref for g in view.on_nodes(GpuSample) if any(w.pid in g.pids for w in view.workers)]
-    yield view.finding(
+    for workers in view.groups:
+        loads = [(w, load) for w in workers if (load := _load(view, w)) is not None]
+        busy = [w for w, load in loads if load >= SPINS]
+        idle = [w for w, load in loads if load <= IDLES]
+        if busy and len(idle) == 1 and len(busy) == len(workers) - 1:
+            yield _idling(view, idle[0], busy)
+
+
+def _idling(view: View, idle: EngineProcess, busy: list[EngineProcess]) -> Finding:
+    thread = view.main_thread(idle)
+    refs = [s[-1].ref for w in (idle, *busy) if (s := view.cpu_of(w, w.pid))]
+    refs += [g.ref for g in view.on_nodes(GpuSample) if any(w.pid in g.pids for w in (idle, *busy))]
+    return view.finding(
         "one-rank-not-in-collective",
         grade(agreeing=2),
-        title=f"{view.name(idle[0])} idles while the {len(busy)} other rank(s) spin",
+        title=f"{view.name(idle)} idles while the {len(busy)} other rank(s) spin",
         because=refs,
         severity=Severity.WARNING,
         # where its stack was read, the stack says more than the load does
         role=FindingRole.CASCADE if thread else FindingRole.ROOT,
-        processes=[idle[0]],
-        since=view.stall.since,
+        processes=[idle],
+        since=view.stall.since if view.stall else None,
         does_not_show="where it stands: load only says that it does not spin with the others",
         would_settle=["its stack"],
     )
 
 
-def _gpu(view: View, worker: EngineProcess) -> float | None:
-    loads = [g.utilization_percent for g in view.on_nodes(GpuSample) if worker.pid in g.pids and g.utilization_percent is not None]
-    return loads[-1] / 100 if loads else None
+def _load(view: View, worker: EngineProcess) -> float | None:
+    loads = [g.utilization_percent for g in view.on_nodes(GpuSample) if worker.pid in g.pids and g.node == worker.info.node]
+    known = [load for load in loads if load is not None]
+    return known[-1] / 100 if known else view.cpu_fraction(worker, worker.pid)
 
 
 RULE = Rule(

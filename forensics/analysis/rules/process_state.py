@@ -20,7 +20,7 @@ def evaluate(view: View) -> Iterator[Finding]:
         traced = len(states) > 1 and all(s.state == "t" for s in states)
         if states[-1].state == "T" or traced:
             yield _stopped(view, process, states, traced)
-        elif states[-1].state == "D":
+        elif states[-1].state == "D" and not (view.moving or view.starting):  # weights and caches are read from disks
             yield _uninterruptible(view, process, states)
 
 
@@ -45,7 +45,7 @@ def _uninterruptible(view: View, process: EngineProcess, states: list[ProcessSta
     twice = stays(states)
     return view.finding(
         "process-uninterruptible",
-        grade(observed=twice, agreeing=1),
+        grade(observed=twice, agreeing=sum(s.state == "D" for s in states[-2:])),
         title=f"{view.name(process)} is in uninterruptible sleep in {states[-1].wchan or 'an unknown kernel function'}",
         because=[s.ref for s in states[-2:]],
         severity=Severity.CRITICAL if twice else Severity.INFO,
@@ -59,9 +59,9 @@ def _uninterruptible(view: View, process: EngineProcess, states: list[ProcessSta
 
 
 def stays(states: list[ProcessState]) -> bool:
-    """Whether the two newest samples show the same uninterruptible sleep: an instant of it is ordinary."""
+    """Whether the two newest samples show uninterruptible sleep in the same place: an instant of it is ordinary."""
     last = states[-2:]
-    return len(last) == 2 and all(s.state == "D" and s.wchan == last[0].wchan for s in last)
+    return len(last) == 2 and bool(last[0].wchan) and all(s.state == "D" and s.wchan == last[0].wchan for s in last)
 
 
 def _since(view: View, states: list[ProcessState]) -> TimeRange | None:

@@ -17,7 +17,7 @@ def evaluate(view: View) -> Iterator[Finding]:
     cannot = []
     for worker in view.workers:
         last = view.state_of(worker)
-        if last and (view.stopped(worker) or stays(view.states_of(worker))):
+        if last and (view.stopped(worker) or (stays(view.states_of(worker)) and not (view.moving or view.starting))):
             cannot.append((worker, last))
     waiting = [t.last.ref for w in view.workers if (t := view.main_thread(w)) and t.state == "collective"][:4]
     if cannot and len(cannot) < max(len(view.workers), 2):

@@ -8,7 +8,7 @@ from forensics.analysis.progress import Interval
 from forensics.analysis.rules._contract import CannotTell, Rule, grade
 from forensics.analysis.rules.process_state import MATTERS
 from forensics.analysis.view import View
-from forensics.model import EngineProcess, EvidenceRef, Finding, FindingRole, Grade, Role, Severity, TimeRange
+from forensics.model import EngineProcess, EvidenceRef, Finding, FindingRole, Role, Severity, TimeRange
 
 RECENT_NS = 60 * 10**9
 """A stats line older than this before the end of a log says nothing of its end."""
@@ -80,18 +80,22 @@ def _idle(view: View, recent: list[Interval]) -> Iterator[Finding]:
             raise CannotTell("no counter and no stats line was read", "metrics")
         return
     clients = [q for q in view.clients if q.depth > 0]
-    if clients or len(idle) < len(mains):
+    # every thread of the engine has to be seen idle: what is not seen may be what holds a request
+    expected = [p for p in view.engine.processes if p.role in (Role.CORE, Role.WORKER)]
+    ranks = (view.engine.world_size or 1) * view.engine.dp_size
+    whole = bool(mains) and len(idle) == len(mains) == len(expected) and len(view.workers) >= (ranks if view.engine.world_size != 1 else 0)
+    if len(idle) < len(mains) or (clients and not whole):
         raise CannotTell("the gauges say idle, but connections are open or a thread is at work", "a second capture")
     witness: list[EvidenceRef] = [t.last.ref for t in idle[:3]]
-    whole = bool(mains) and len(idle) == len(mains) and {p.role for p, _ in mains} >= {Role.WORKER}
     yield view.finding(
         "idle-healthy",
-        grade(observed=whole and bool(view.clients), agreeing=2) if whole else Grade.SUPPORTED,
+        grade(observed=whole and bool(view.clients) and not clients, agreeing=2),
         title="Nothing is outstanding: gauges are zero and stay so"
-        + (", no client is connected, and every main thread waits for work" if whole else ""),
+        + (", and every main thread waits for work" if whole else "")
+        + ("; connections are open, as those of a scraper or a balancer are" if clients else ""),
         because=[*(r for i in gauges[-1:] for r in i.refs), *witness, *(q.ref for q in view.clients[-1:])],
         role=FindingRole.CONTEXT,
-        does_not_show="" if whole else "requests that arrived in a stall do not appear in gauges",
+        does_not_show="" if whole and not clients else "requests that the front holds, or that arrived in a stall, do not appear in gauges",
         would_settle=[] if whole else ["stacks of every rank", "connections on the API port"],
     )
 
