@@ -39,6 +39,8 @@ __all__ = ["AttemptLine", "EvidenceLine", "Runner", "Sink", "collector_command"]
 
 IN_PROCESS = ("process", "cpu", "memory")
 """Read nothing but /proc and can run here when no child can be started."""
+WRITING_S = 2.0
+"""How long an aborted capture goes on writing what its children had sent by then."""
 
 
 class Sink(Protocol):
@@ -115,9 +117,25 @@ class Runner:
         """End every child, and keep what they have delivered."""
         for child in self.active:
             child.end(why, outcome)
-        limit = time.monotonic() + TERM_GRACE_S + KILL_GRACE_S + 2.0
+        limit = time.monotonic() + TERM_GRACE_S + KILL_GRACE_S + WRITING_S
         while self.active and time.monotonic() < limit:
             self.turn(0.05)
+        for child in list(self.active):
+            self._cut_short(child)
+
+    def _cut_short(self, child: Child) -> None:
+        """It sent more than could be written by now. What is left of it goes, and its last word says so."""
+        if child.poll() is None:
+            child.killed = True
+            child.signal(signal.SIGKILL)
+            limit = time.monotonic() + KILL_GRACE_S
+            while child.poll() is None and time.monotonic() < limit:
+                time.sleep(0.005)
+        child.abandoned = child.poll() is None
+        if child.pending:
+            child.why += f"; {len(child.pending)} records that it had sent could not be written in time"
+            child.pending.clear()
+        self._finish(child)
 
     def kill(self) -> None:
         """End every child this instant: nobody will read what it still has to say."""

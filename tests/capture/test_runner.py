@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from forensics.capture import _child as module
+from forensics.capture import runner as runner_module
 from forensics.capture.plan import Step
 from forensics.capture.runner import AttemptLine, EvidenceLine, Runner, collector_command
 from forensics.model import Outcome
@@ -214,6 +215,28 @@ def test_abort_ends_everything_and_says_why() -> None:
     line = only(sink)
     assert line.outcome is Outcome.SKIPPED and line.reason.startswith("interrupted by SIGINT") and line.evidence == ["a"]
     assert not runner.active
+
+
+def test_abort_leaves_a_word_of_a_child_whose_flood_is_still_being_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Slow(Sink):
+        def evidence(self, step: Step, line: EvidenceLine) -> None:
+            super().evidence(step, line)
+            time.sleep(0.05)
+
+    monkeypatch.setattr(runner_module, "WRITING_S", 0.0)
+    sink = Slow()
+    script = SAY + "for _ in range(2000): evidence('a', 'x', more=True)\ntime.sleep(600)"
+    runner = Runner(sink, lambda name: [sys.executable, "-I", "-c", script])
+    runner.start(Step("cpu", 600.0), {})
+    limit = time.monotonic() + 30
+    while not (sink.texts and runner.active[0].pending) and time.monotonic() < limit:
+        runner.turn()
+    pid = runner.active[0].pid
+    runner.abort("the deadline was spent")
+    runner.close()
+    line = only(sink)
+    assert line.outcome is Outcome.TIMEOUT and "could not be written in time" in line.reason and line.evidence == ["a"]
+    assert not runner.active and not Path(f"/proc/{pid}").exists() and sink.over == ["cpu"]
 
 
 def test_unkillable_child_is_left_behind_and_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
