@@ -239,7 +239,7 @@ def verdict_of(view: View, findings: Sequence[Finding], root: Root, seen: Covera
     elif stopped and stopped.until is None:
         state, sentence = "stopped", stopped.title + "."
     elif root.finding and root.finding in ongoing:
-        state, sentence = "degraded", "The engine is not stalled now, but it is not sound."
+        state, sentence = "degraded", "No standstill was seen, but the engine is not sound."
     elif "slow-progress" in by_id:
         state, sentence = "degraded", by_id["slow-progress"].title + "."
     elif stalled and stalled.until:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from forensics.model import EvidenceRef, LogHit, TimeRange
@@ -17,6 +17,9 @@ START_NS = 5 * 10**9
 """Several fronts of one engine print their start-up lines within this time."""
 FRONT = "vllm-startup-args"
 STARTS = (FRONT, "vllm-engine-config")
+DEATHS = ("vllm-engine-fatal", "vllm-core-exited")
+LINGERS_NS = 300 * 10**9
+"""A core that printed its fatal line is gone within seconds, and under fault tolerance within two minutes."""
 READY = ("vllm-ready", "vllm-init-took")
 
 File = tuple[str, str]
@@ -57,8 +60,11 @@ class Lives:
         return bisect_right(self.starts, at.earliest_ns) if at else self.last
 
 
-def split(hits: Iterable[LogHit]) -> Lives:
-    """Find the starts in all hits of one engine. Without a start-up line there is one life, 0."""
+def split(hits: Sequence[LogHit], alive_ns: int | None = None) -> Lives:
+    """Find the starts in all hits of one engine (in order of time). Without a start-up line there is one life, 0.
+
+    alive_ns: when its cores were seen alive. A death long before that was of an earlier life, though no log shows the start.
+    """
     files: dict[File, list[LogHit]] = defaultdict(list)
     for hit in hits:
         if hit.signature in (*STARTS, *READY):
@@ -71,6 +77,9 @@ def split(hits: Iterable[LogHit]) -> Lives:
         heads = {min(heads, key=lambda node: (-sum(len(t) for (n, _), t in files.items() if n == node), node))}
     shown = sorted((h for (n, _), t in files.items() if n in heads or not heads for h in t), key=lambda h: h.at.earliest_ns if h.at else 0)
     starts = tuple(h.at.earliest_ns for h in _starts(shown) if h.at)
+    deaths = [h.at.latest_ns for h in hits if h.signature in DEATHS and h.at]
+    if alive_ns is not None and deaths and max(deaths) > max(starts, default=0) and alive_ns - max(deaths) > LINGERS_NS:
+        starts = (*starts, max(deaths) + LINGERS_NS // 2)
     own = {file: tuple(line_number(h.ref) for h in _starts(told)) for file, told in files.items()}
     return Lives(starts, {file: lines for file, lines in own.items() if len(lines) == len(starts)})
 

@@ -44,7 +44,7 @@ def build(case: Case) -> None:
 def _merge_logs(engines: list[EngineInstance], case: Case) -> list[EngineInstance]:
     """Processes that are known by their names in one log alone belong to the engine that writes it, whatever run they are of."""
     for span in case.of(LogSpan):
-        speakers = {(span.node, pid) for pid in span.pids}
+        speakers = {(span.node, pid) for pid in (*span.pids, span.pid) if pid is not None}
         writers = [e for e in engines if any((p.info.node, p.pid) in speakers for p in e.processes)]
         rooted = [e for e in writers if any(p.info.ppid is not None for p in e.processes)]
         ghosts = [e for e in writers if e not in rooted]

@@ -128,7 +128,11 @@ class View:
 
     @cached_property
     def lives(self) -> Lives:
-        return lives.split(self.every_hit)
+        # asked before it is known which life this is: straight from the case
+        states = [s for c in self.cores for s in self.case.of(ProcessState) if (s.node, s.pid) == (c.info.node, c.pid)]
+        ended = any(s.gone or s.state in ("Z", "X") for s in states)
+        seen = [s.at.earliest_ns for s in states if s.at]
+        return lives.split(self.every_hit, min(seen) if seen and not ended else None)
 
     @cached_property
     def hits(self) -> list[LogHit]:

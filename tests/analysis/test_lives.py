@@ -131,3 +131,24 @@ def test_ranks_of_two_nodes_with_the_same_pids_are_two_ranks():
     assert [t.last.frames[0].name for p in processes if (t := view.main_thread(p))] == ["all_reduce", "forward"]
     found, _ = run_rules(view, [process_state.RULE])
     assert [(f.id, f.ranks) for f in found] == [("process-stopped", (1,))]
+
+
+@pytest.mark.parametrize("core", [CORE, 777])
+def test_a_death_long_before_the_core_was_seen_alive_was_of_an_earlier_life(scene, tell, core):
+    """No start-up line between: the log level hides it."""
+    s = scene()
+    s.lines = []
+    s.log(-5000, "EngineCore", core, "ERROR", "Worker proc VllmWorker-1 died unexpectedly (exit code: -9), shutting down executor.")
+    s.traceback(-4999, "EngineCore", core, "EngineCore encountered a fatal error.", "RuntimeError: cancelled")
+    told = tell(s)
+    assert told.state == "healthy"
+    assert told.by_id["engine-died"].until is not None
+
+
+def test_a_death_without_a_restart_stays_a_death_though_the_capture_came_late(scene, tell):
+    s = scene()
+    s.metrics = []
+    s.traceback(-4999, "EngineCore", CORE, "EngineCore encountered a fatal error.", "RuntimeError: cancelled")
+    for pid in (CORE, WORKER, WORKER + 1):
+        s.states[pid, 0] = "gone"
+    assert tell(s).state == "dead"

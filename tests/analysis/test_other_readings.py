@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from forensics.analysis import analyze
@@ -221,3 +223,21 @@ def test_an_idle_core_beside_a_busy_front_claims_nothing(scene, tell):
     s.everywhere(CORE, CORE_IDLES)
     s.everywhere(API, IN_COLLECTIVE)
     assert not tell(s).established & BROKEN
+
+
+@pytest.mark.parametrize(("status", "finding"), [(None, "health-probe-timeout-under-load"), (503, "health-endpoint-misleading")])
+def test_a_failing_probe_of_an_engine_that_works_says_nothing_against_it(scene, tell, status, finding):
+    s = scene()
+    s.health = None
+    probe = {"url": "http://127.0.0.1:8000/health", "status": status, "latency_s": 5.0, "error": "timed out", "body": ""}
+    s.extra.append(("health", "health/8000-health.json", "http|" + json.dumps(probe), API))
+    told = tell(s)
+    assert told.state == "healthy"
+    assert told.grade(finding) == "established"
+
+
+def test_a_worker_that_ended_is_named_for_its_end_not_for_its_absence(scene, tell):
+    s = scene()
+    s.hang(1, IN_STEP)
+    s.states[WORKER + 1, 0] = "Z"
+    assert tell(s).root == ("worker-process-died", 1)

@@ -31,7 +31,8 @@ def evaluate(view: View) -> Iterator[Finding]:
         outside = [m for m in group if m[1].steady and m[1].state != "collective" and (m[1].state not in AMBIGUOUS or view.stopped(m[0]))]
         whole = len(inside) + len(outside) == len(workers) and _all_known(view)
         if inside and outside and len(outside) < max(len(inside) + 1, 2):
-            yield _outside(view, inside, outside, whole, explained=all(m[0] in raised or view.stopped(m[0]) for m in outside))
+            explained = all(m[0] in raised or view.stopped(m[0]) or view.ended(m[0]) for m in outside)
+            yield _outside(view, inside, outside, whole, explained)
         elif len(inside) == len(group) and len(group) > 1:
             operations = {_operation(t) for _, t in group}
             if len(operations) > 1 and "" not in operations:

@@ -1,4 +1,4 @@
-"""200 from health while nothing moves."""
+"""200 from health while nothing moves, or a failing probe while everything does."""
 
 from __future__ import annotations
 
@@ -6,11 +6,24 @@ from collections.abc import Iterator
 
 from forensics.analysis.rules._contract import CannotTell, Rule
 from forensics.analysis.view import View
-from forensics.model import EvidenceRef, Finding, FindingRole, Severity, ThreadStack
+from forensics.model import EvidenceRef, Finding, FindingRole, Grade, Severity, ThreadStack
 
 
 def evaluate(view: View) -> Iterator[Finding]:
     stall = view.stall
+    failing = [h for h in view.health if h.status != 200 and "health" in h.url]
+    if view.moving and failing:
+        busy = failing[0].status is None
+        yield view.finding(
+            "health-probe-timeout-under-load" if busy else "health-endpoint-misleading",
+            Grade.ESTABLISHED,
+            title=f"The health probe failed ({failing[0].error or failing[0].status}) while the engine's counters moved",
+            because=[*(h.ref for h in failing[:2]), *(r for i in view.progress.moving_metrics()[-1:] for r in i.refs)],
+            severity=Severity.WARNING,
+            since=failing[0].at,
+            does_not_show="why the front did not answer in time",
+            next_steps=["a restart on this probe would end an engine that works"],
+        )
     if stall is None:
         if not view.progress.measured and not view.of(ThreadStack):
             raise CannotTell("nobody saw whether the engine advances", "metrics")
@@ -40,8 +53,8 @@ def evaluate(view: View) -> Iterator[Finding]:
 
 RULE = Rule(
     name="health_misleading",
-    emits=("health-endpoint-misleading",),
-    about="The health endpoint answered 200 during a stall.",
+    emits=("health-endpoint-misleading", "health-probe-timeout-under-load"),
+    about="The health endpoint answered 200 during a stall, or failed while counters moved.",
     any_of=("health", "log"),
     evaluate=evaluate,
     references=("vllm serve/instrumentator/health.py: asks for an error flag, never for progress",),
