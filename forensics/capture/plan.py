@@ -11,7 +11,7 @@ import msgspec
 from forensics.capture.discovery import Discovery
 from forensics.engines import ENV_ALLOW, ProgressReading, profile, read_progress
 from forensics.engines.progress import replica_moved
-from forensics.model import EngineInstance, Role
+from forensics.model import PROBE_SOURCE, EngineInstance, Role
 
 PROFILES = ("minimal", "standard", "full")
 INTERVAL_S = 2.0
@@ -29,8 +29,6 @@ NICE, PROMPT = 10, -10
 """A stack reader that waits for a processor holds its target meanwhile: on a saturated host the volatile part is kind by being
 fast. -10 is about ten times the share of a spinner, for less than a second of processor time."""
 MIB = 1024 * 1024
-PROBE_SOURCES = ("127.70.79.82",)
-"""Where our own probes connect from (collectors/_http.py); they are no clients."""
 
 
 @dataclass(frozen=True)
@@ -210,12 +208,12 @@ def look(engines: Sequence[EngineInstance], expositions: Sequence[tuple[int | No
 
 def _established(table: str) -> list[int]:
     """Local ports of the established connections of a /proc/net/tcp table, without those of our own probes."""
-    ours = {"".join(f"{int(part):02X}" for part in reversed(address.split("."))) for address in PROBE_SOURCES}
+    ours = "".join(f"{int(part):02X}" for part in reversed(PROBE_SOURCE.split(".")))  # our own probes are nobody's clients
     found = []
     for line in table.splitlines()[1:]:
         words = line.split(None, 4)
         # an IPv4 client of an IPv6 socket is shown mapped: its address is the tail
-        if len(words) > 3 and words[3] == "01" and words[2].partition(":")[0][-8:] not in ours:
+        if len(words) > 3 and words[3] == "01" and words[2].partition(":")[0][-8:] != ours:
             found.append(int(words[1].rpartition(":")[2], 16))
     return found
 

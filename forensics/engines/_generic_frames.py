@@ -23,7 +23,9 @@ FRAMES = (
     FramePattern("collective", rf"(?m)^(?:\S*\.)?_?{_COLLECTIVE} \((?!.*shm_broadcast)", within=6, target="the other ranks of its group"),
     FramePattern("collective", r"(?m)^Work\.wait|^wait \(torch/distributed", within=4, target="the other ranks of its group"),
     FramePattern("gpu-sync", r"(?m)^(?:Event|Stream|ExternalStream)\.synchronize|^synchronize \(torch/", within=4, target="the GPU"),
-    FramePattern("queue-put", r"(?m)^(?:Queue|_?MPQueue|JoinableQueue)\.put \(|^put \(queue\.py", within=4, target="room in a bounded queue"),
+    FramePattern(
+        "queue-put", r"(?m)^(?:Queue|_?MPQueue|JoinableQueue)\.put \(|^put \(queue\.py", within=4, target="room in a bounded queue"
+    ),
     FramePattern("queue-get", r"(?m)^(?:Queue|SimpleQueue|_?MPQueue)\.get \(|^get \(queue\.py", within=4, target="an item from a queue"),
     FramePattern("join", r"(?m)^Thread\.(?:join|_wait_for_tstate_lock) \(|^join \(threading", within=3, target="another thread's end"),
     FramePattern("future", r"(?m)^(?:Future\.)?result \(concurrent/futures/_base|^Future\.result", within=4, target="a future's result"),

@@ -16,7 +16,9 @@ FRAMES = (
     FramePattern("ring-full", r"(?m)^\S*acquire_write \(", within=6, target="a free slot in the broadcast ring"),
     FramePattern("core-idle", r"(?m)^\S*_process_input_queue \(", within=8, target="a request"),
     # follower nodes and monitors
-    FramePattern("monitor", r"(?m)^\S*monitor_(?:workers|engine\w*|death_pipe\S*) \(|^\S*death_pipe_monitor \(", within=8, target="a process to end"),
+    FramePattern(
+        "monitor", r"(?m)^\S*monitor_(?:workers|engine\w*|death_pipe\S*) \(|^\S*death_pipe_monitor \(", within=8, target="a process to end"
+    ),
     *GENERIC,
 )
 
