@@ -128,10 +128,3 @@ def test_look_reads_metrics_and_counts_clients_but_not_our_own_probes() -> None:
     seen = look(FOUND.engines, [(1, text), (999, text)], [fileset, b"garbage"])
     assert seen.clients == {"e0": 2}
     assert [(one.counters["steps"], one.running) for one in seen.progress["e0"]] == [(7, 1)]
-
-
-def test_the_probe_address_is_the_collectors() -> None:
-    from collectors import _http
-    from forensics.capture.plan import PROBE_SOURCES
-
-    assert _http.PROBE_SOURCE in PROBE_SOURCES
