@@ -17,7 +17,7 @@ START_NS = 5 * 10**9
 """Several fronts of one engine print their start-up lines within this time."""
 FRONT = "vllm-startup-args"
 STARTS = (FRONT, "vllm-engine-config")
-DEATHS = ("vllm-engine-fatal", "vllm-core-exited")
+DEATHS = ("vllm-engine-fatal", "vllm-core-exited", "vllm-engine-dead-error", "vllm-output-handler-failed")
 LINGERS_NS = 300 * 10**9
 """A core that printed its fatal line is gone within seconds, and under fault tolerance within two minutes."""
 READY = ("vllm-ready", "vllm-init-took")

@@ -152,3 +152,18 @@ def test_a_death_without_a_restart_stays_a_death_though_the_capture_came_late(sc
     for pid in (CORE, WORKER, WORKER + 1):
         s.states[pid, 0] = "gone"
     assert tell(s).state == "dead"
+
+
+DEAD = "vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue. See stack trace (above) for the root cause."
+
+
+def test_the_end_of_a_log_whose_fatal_line_was_cut_off_still_tells_a_death(tmp_path):
+    """Scrapes in the folder moved, at times that nobody knows: that is no service after the death."""
+    lines = [f"(APIServer pid=11) ERROR 09-01 10:09:{s:02} [serving.py:500] {DEAD}" for s in range(5)]
+    for n in (1, 2):
+        metrics = f'# TYPE vllm:iteration_tokens_total_count counter\nvllm:iteration_tokens_total_count{{engine="0"}} {n}\n'
+        (tmp_path / f"node0.metrics.{n}.txt").write_text(metrics)
+    told = bare(tmp_path, *lines)
+    assert told.state == "dead"
+    assert told.grade("engine-died") == "supported"
+    assert told.grade("healthy-serving") is None

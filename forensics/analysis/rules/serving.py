@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from forensics.analysis.progress import Interval
 from forensics.analysis.rules._contract import CannotTell, Rule, grade
+from forensics.analysis.rules.engine_died import failed_by_death
 from forensics.analysis.rules.process_state import MATTERS
 from forensics.analysis.view import View
 from forensics.model import EngineProcess, EvidenceRef, Finding, FindingRole, Role, Severity, TimeRange
@@ -110,6 +111,9 @@ def _over(view: View) -> bool:
     end = view.ended_ns or 0
     ends = [h.at.earliest_ns for h in view.hits_of("vllm-engine-fatal", "vllm-core-exited", "vllm-worker-died") if h.at]
     if view.stopped_ns is not None and not view.progress.log and not view.progress.metrics:
+        return True
+    bundled = any(n in view.case.bundled for n in view.nodes)
+    if failed_by_death(view) and not (bundled and view.progress.moving_metrics()):
         return True
     return any(e <= end for e in ends) or any(view.ended(c) for c in view.cores)
 
