@@ -9,7 +9,7 @@ import pytest
 from forensics.analysis import analyze
 from forensics.analysis.case import Case
 from forensics.analysis.engine import run_rules
-from forensics.analysis.rules import process_state
+from forensics.analysis.rules import process_state, worker_died
 from forensics.analysis.view import View
 from forensics.model import EngineInstance, EngineProcess, EvidenceRef, Frame, ProcessInfo, ProcessState, RankId, Role, ThreadStack
 from tests.analysis.conftest import Told
@@ -167,3 +167,17 @@ def test_the_end_of_a_log_whose_fatal_line_was_cut_off_still_tells_a_death(tmp_p
     assert told.state == "dead"
     assert told.grade("engine-died") == "supported"
     assert told.grade("healthy-serving") is None
+
+
+def test_a_worker_that_died_on_a_node_without_a_core_is_seen():
+    """A follower's launcher looks after its workers; the core that would have told of the death is on another node."""
+    case = Case()
+    members = []
+    for pid, title, role, state in ((10, "vllm serve --headless", Role.LAUNCHER, "S"), (11, "VLLM::Worker_TP1", Role.WORKER, "Z")):
+        case.add([ProcessState(node="tail0", ref=EvidenceRef(source="ps", locator=str(pid)), pid=pid, state=state)])
+        rank = RankId(rank=1, world_size=2) if role is Role.WORKER else None
+        members.append(EngineProcess(info=ProcessInfo(pid=pid, node="tail0", title=title), role=role, rank=rank, label=title))
+    engine = EngineInstance(id="e0", kind="vllm", processes=tuple(members), nodes=("tail0",), world_size=2)
+    case.engines = [engine]
+    found, _ = run_rules(View(case, engine), [worker_died.RULE])
+    assert [(f.id, f.ranks) for f in found] == [("worker-process-died", (1,))]

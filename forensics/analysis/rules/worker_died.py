@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from forensics.analysis.rules._contract import Rule, grade
 from forensics.analysis.view import View
-from forensics.model import EngineProcess, EvidenceRef, Finding, FindingRole, ProcessState, Severity, TimeRange
+from forensics.model import EngineProcess, EvidenceRef, Finding, FindingRole, ProcessState, Role, Severity, TimeRange
 
 
 def evaluate(view: View) -> Iterator[Finding]:
@@ -30,7 +30,8 @@ def evaluate(view: View) -> Iterator[Finding]:
         if last is None or (rank_known in reported and rank_known is not None):
             continue
         # gone together with its core is an engine that ended, not a worker that died under it
-        core_lives = any(view.state_of(c) and not view.ended(c) for c in view.cores)
+        parents = view.cores or [p for p in view.engine.processes if p.role in (Role.LAUNCHER, Role.API)]  # a follower has no core
+        core_lives = any(view.state_of(p) and not view.ended(p) for p in parents)
         if view.ended(worker) and core_lives and ended is None:
             yield _finding(view, [worker], rank_known, last.at, [last.ref], _wait_status(last))
 
