@@ -6,7 +6,6 @@ import msgspec
 
 from forensics.model.outcome import Outcome
 
-
 PROBE_SOURCE = "127.70.79.82"
 """Loopback address that every probe of ours connects from, so that it can be told from the engine's own clients.
 

@@ -301,3 +301,13 @@ def test_a_stalled_replica_is_seen_beside_one_that_serves(tmp_path):
     told = Told(analyze([two_replicas(tmp_path, busy=1, moves=False)]))
     assert told.state == "stalled"
     assert told.grade("engine-stalled") == "established"
+
+
+def test_a_rank_that_spins_while_nothing_is_outstanding_is_a_cost_not_a_fault(scene, tell):
+    s = scene()
+    s.idle()
+    s.cpu[WORKER, WORKER] = [1.0, 3.0, 16.0]
+    told = tell(s)
+    assert told.grade("idle-cpu-spin") == "established"
+    assert told.grade("busy-spin") is None
+    assert told.state == "healthy"

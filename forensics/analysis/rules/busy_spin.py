@@ -14,6 +14,9 @@ POLLING = frozenset({"collective", "rpc-idle", "rpc-response", "ring-full", "gpu
 
 
 def evaluate(view: View) -> Iterator[Finding]:
+    # a cost, and no fault, only where the engine is known to have nothing to do
+    intervals = view.progress.metrics
+    idle = bool(intervals) and not view.stall and not any(i.moved or i.held for i in intervals) and not view.feeding("engine-died")
     for process in view.engine.processes:
         for thread in view.threads_of(process):
             load = view.cpu_fraction(process, thread.tid)
@@ -22,7 +25,7 @@ def evaluate(view: View) -> Iterator[Finding]:
             same = thread.moved is False
             samples = view.cpu_of(process, thread.tid)
             yield view.finding(
-                "busy-spin" if view.stall or view.moving else "idle-cpu-spin",
+                "idle-cpu-spin" if idle else "busy-spin",
                 grade(observed=same, agreeing=2),
                 title=f'{view.name(process)} thread "{thread.name}" burns {load:.0%} of a CPU {STATES[thread.state]}',
                 because=[samples[0].ref, samples[-1].ref, thread.last.ref],
