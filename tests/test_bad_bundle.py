@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from forensics.bundle import BundleWriter, NullRedactor
@@ -35,7 +35,7 @@ from forensics.cli import main
 from forensics.model import Attempt, Origin, Outcome, ProcessInfo
 from tests.analysis.scene import IN_STEP, T0, Scene
 
-MEMORY_BYTES = 2 << 30
+MEMORY_BYTES = 1 << 30
 EVIL = "\x1b[2J\x1b]0;owned\x07\x9b31m\u202egnp\r\b\x7f\u2066"
 COMMANDS = ("analyze", "verify", "show")
 
@@ -59,9 +59,11 @@ class Done:
 def forensics(*arguments: object) -> Done:
     """Run the command line in this process. Whatever escapes from it fails the test."""
     out, err = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.TextIOWrapper(io.BytesIO(), "utf-8")
-    before, handler = sys.argv, signal.getsignal(signal.SIGTERM)
+    before, handler, limits = sys.argv, signal.getsignal(signal.SIGTERM), resource.getrlimit(resource.RLIMIT_AS)
     sys.argv = ["forensics", *map(str, arguments)]
     code: Any = 0
+    held = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (held + MEMORY_BYTES, limits[1]))  # what runs away fails here, and not the machine
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             try:
@@ -69,6 +71,7 @@ def forensics(*arguments: object) -> Done:
             except SystemExit as end:
                 code = end.code
     finally:
+        resource.setrlimit(resource.RLIMIT_AS, limits)
         sys.argv = before
         signal.signal(signal.SIGTERM, handler)
     told = []
@@ -141,7 +144,9 @@ def test_cut_at_every_percent(packed: Path, tmp_path: Path) -> None:
     assert kept > 20
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=12, deadline=None, phases=(Phase.explicit, Phase.generate), suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(data=st.data())
 def test_cut_or_damaged_anywhere(packed: Path, tmp_path: Path, data: st.DataObject) -> None:
     raw = bytearray(packed.read_bytes())
@@ -389,40 +394,51 @@ def test_good_evidence_beside_nonsense_is_still_read(packed: Path, tmp_path: Pat
     assert done.code == 3 and done.report["root"]["rank"] == 1, done.err
 
 
-def wreck(value: Any, draw: Callable[[st.SearchStrategy[Any]], Any], rate: int) -> Any:
-    """A copy of a JSON value in which some leaves and branches have become something else."""
-    if draw(st.integers(0, rate)) == 0:
-        return draw(ODD)
-    if isinstance(value, dict):
-        return {key: wreck(one, draw, rate) for key, one in value.items()}
-    if isinstance(value, list):
-        return [wreck(one, draw, rate) for one in value[:4]]
-    return value
-
-
-ODD = st.sampled_from(
-    [None, True, -1, 0, 2**63, -(2**63), 2**64 - 1, 10**30, 1e308, -0.5, "", "0", "-1", "x" * 3000, EVIL, "\0", [], [None], {}, {"": ""}, [[[]]], "9" * 50]
+ODD: tuple[Any, ...] = (
+    None, True, -1, 0, 2**63, -(2**63), 2**63 - 1, 2**64 - 1, 10**30, 1e308, -0.5, "", "0", "-1", "x" * 3000, EVIL, "\0", [], [None], {}, {"": ""}, [[[]]], "9" * 50,
 )  # fmt: skip
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(data=st.data())
-def test_right_shapes_with_wrong_values(packed: Path, bundle: Callable[..., Path], data: st.DataObject) -> None:
-    evidence = []
-    for kind, content in samples(packed).items():
-        try:
-            value = json.loads(content)
-        except ValueError:
-            words = content.decode().split(" ")
-            for _ in range(data.draw(st.integers(0, 5))):
-                words[data.draw(st.integers(0, len(words) - 1))] = str(data.draw(ODD))
-            evidence.append((kind, " ".join(words).encode("utf-8", "surrogatepass")))
-        else:
-            evidence.append((kind, json.dumps(wreck(value, data.draw, 6)).encode()))
-    done = forensics("analyze", bundle(*evidence), "--format", "json")
+def wreck(value: Any, chance: random.Random, rate: float) -> Any:
+    """A copy of a JSON value in which some leaves and branches have become something else."""
+    if chance.random() < rate:
+        return chance.choice(ODD)
+    if isinstance(value, dict):
+        return {key: wreck(one, chance, rate) for key, one in value.items()}
+    if isinstance(value, list):
+        return [wreck(one, chance, rate) for one in value]
+    return value
+
+
+def wrecked(content: bytes, chance: random.Random) -> bytes:
+    try:
+        value = json.loads(content)
+    except ValueError:
+        words = content.decode().split(" ")
+        for _ in range(chance.randrange(6)):
+            words[chance.randrange(len(words))] = str(chance.choice(ODD))
+        return " ".join(words).encode("utf-8", "surrogatepass")
+    return json.dumps(wreck(value, chance, chance.choice((0.02, 0.1, 0.3)))).encode()
+
+
+# a failing seed says all there is to say: to shrink it would take minutes and tell no more
+@settings(
+    max_examples=40, deadline=None, phases=(Phase.explicit, Phase.generate), suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(seed=st.integers(0, 2**32))
+def test_right_shapes_with_wrong_values(packed: Path, bundle: Callable[..., Path], seed: int) -> None:
+    chance = random.Random(seed)
+    evidence = [(kind, wrecked(content, chance)) for kind, content in samples(packed).items() for _ in range(2)]
+    head = {key: wreck(value, chance, 0.1) for key, value in (("utc_offset_s", 0), ("started_ns", T0), ("ended_ns", T0), ("node", "n1"))}
+    path = bundle(*evidence)
+    manifest = json.loads((path / "manifest.json").read_bytes())
+    (path / "manifest.json").write_text(json.dumps({**manifest, **head}))
+    done = forensics("analyze", path, "--format", "json")
     assert done.code in (0, 3, 4)
     if done.code != 4:
         assert not [(rule["rule"], rule["reason"]) for rule in done.report["rules"] if rule["status"] == "ERRORED"]
+    for command in ("show", "verify"):
+        assert forensics(command, path).code in (0, 3)
 
 
 @pytest.mark.parametrize(
