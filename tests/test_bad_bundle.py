@@ -592,3 +592,46 @@ def test_ten_thousand_files(tmp_path: Path) -> None:
     done = in_a_child("analyze", tmp_path, "--format", "json")
     assert done.code in (0, 3) and len(done.report["unread"]) == 0, done.err
     assert in_a_child("show", tmp_path).code == 0
+
+
+def processes(*argvs: str) -> bytes:
+    """A process table: the first is the parent of the others."""
+    table = [
+        {
+            "pid": 100 + n,
+            "ppid": 100 if n else 1,
+            "argv": argv.split(),
+            "title": argv,
+            "exe": "/usr/bin/python3",
+            "comm": "python3",
+            "state": "S",
+        }
+        for n, argv in enumerate(argvs)
+    ]
+    table[0]["listening_ports"] = [8000]
+    return json.dumps(table).encode()
+
+
+BOTTOMLESS = {
+    "a rank that is a date": (
+        "process-table",
+        processes("python3 front.py", "python3 rank.py --rank 20260901", "python3 rank.py --rank 1"),
+    ),
+    "a world without end": ("process-table", processes("python3 front.py", "python3 rank.py --rank 0 --world-size 999999999")),
+    "a tensor that is parallel without end": (
+        "process-table",
+        processes("python3 vllm serve /m --tensor-parallel-size 999999999", "VLLM::EngineCore", "VLLM::Worker_TP0"),
+    ),
+    "a logged world without end": (
+        "log",
+        b"(Worker pid=7) INFO 09-01 10:00:00 [parallel_state.py:1] rank 0 in world size 9999999999 is assigned as "
+        b"DP rank 0, PP rank 0, PCP rank 0, TP rank 0, EP rank N/A\n",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BOTTOMLESS)
+def test_nobody_counts_to_a_number_because_it_was_written_down(name: str, bundle: Callable[..., Path]) -> None:
+    done = in_a_child("analyze", bundle(BOTTOMLESS[name]), "--format", "json")
+    assert done.code in (0, 3), done.err
+    assert len(done.report["coverage"]["cells"]) < 200_000

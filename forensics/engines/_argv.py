@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from forensics.engines._profile import Table
 from forensics.model import ProcessInfo
 
+WORLD_LIMIT = 16_384
+"""Ranks of one replica. A larger number is no world: a date after --rank, a typing error, or somebody who wants us to count to it."""
 ANCESTRY_LIMIT = 64
 """Parent chains longer than this are a loop in damaged data."""
 

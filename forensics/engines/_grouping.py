@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from forensics.engines import generic
-from forensics.engines._argv import ancestors, multiprocessing_helper
+from forensics.engines._argv import WORLD_LIMIT, ancestors, multiprocessing_helper
 from forensics.engines._profile import EngineProfile, Placed
 from forensics.model import EngineInstance, EngineProcess, ProcessInfo, RankId, Role
 
@@ -215,7 +215,7 @@ def _instance(name: str, draft: Draft) -> EngineInstance:
     profile = draft.profile
     members = sorted(draft.members, key=lambda each: (_ORDER[each[1].role], _rank_key(each[1].rank), each[0].node, each[0].pid))
     infos = [info for info, _ in members]
-    told = [size for size in map(profile.world, infos) if size] if profile.world else []
+    told = [size for size in map(profile.world, infos) if size and size <= WORLD_LIMIT] if profile.world else []
     world = max(filter(None, (_world(placed.rank for _, placed in members), *told)), default=None)
     processes = tuple(
         EngineProcess(info=info, role=placed.role, rank=_in_world(placed, world), label=placed.label or placed.role.value)
@@ -244,10 +244,10 @@ def _rank_key(rank: RankId | None) -> tuple[int, int]:
 
 
 def _world(ranks: Iterable[RankId | None]) -> int | None:
-    """The world of one replica: what was stated, but never less than the ranks that were seen."""
+    """The world of one replica: what was stated, but never less than the ranks that were seen; None where no number can be meant."""
     known = [rank for rank in ranks if rank is not None]
     sizes = [rank.world_size for rank in known if rank.world_size] + [rank.rank + 1 for rank in known if rank.rank is not None]
-    return max(sizes) if sizes else None
+    return max((size for size in sizes if size <= WORLD_LIMIT), default=None)
 
 
 def _in_world(placed: Placed, world: int | None) -> RankId | None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from forensics.engines._argv import ancestors, command, is_python, multiprocessing_helper, number, option, program
+from forensics.engines._argv import WORLD_LIMIT, ancestors, command, is_python, multiprocessing_helper, number, option, program
 from forensics.engines._profile import EngineProfile, Placed, ProgressNames, Table
 from forensics.engines._vllm_frames import FRAMES
 from forensics.model import ProcessInfo, RankId, Role
@@ -144,7 +144,7 @@ def _worker(info: ProcessInfo, name: str, fields: dict[str, str | None], table: 
     stated = sizes(info, table)
     siblings = [each for each in table.values() if _is_worker(each) and each.ppid == info.ppid]
     shown = [_dimensions(_title(each)) for each in siblings] or [dims]
-    if not name and stated.stated and stated.tp == stated.world:
+    if not name and stated.stated and stated.tp == stated.world <= WORLD_LIMIT:
         # a zombie keeps only the cut name; the one rank that nobody else holds is its own
         missing = set(range(stated.tp)) - {each["TP"] for each in shown if "TP" in each}
         if len(missing) == 1 and sum(1 for each in siblings if not _title(each)) == 1:
