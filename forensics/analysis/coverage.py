@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from forensics.analysis.rules import SOURCES
 from forensics.analysis.view import COLLECTOR_OF, View
+from forensics.engines import WORLD_LIMIT
 from forensics.model import Coverage, CoverageCell, CpuSample, LogHit, LogSpan, Outcome, ProcessState, Role, ThreadStack
 
 PER_RANK = ("stacks", "process", "cpu", "log")
@@ -85,11 +86,11 @@ def _node_count(view: View) -> int:
     counts = [1]
     for hit in view.hits_of("vllm-startup-args"):
         if m := re.search(r"'nnodes': (\d+)", hit.fields.get("args", "")):
-            counts.append(int(m[1]))
+            counts.append(int(m[1][:9]))
     for process in view.engine.processes:
         if process.role in (Role.API, Role.LAUNCHER) and (m := re.search(r"--nnodes[= ](\d+)", process.info.title)):
-            counts.append(int(m[1]))
-    return max(counts)
+            counts.append(int(m[1][:9]))
+    return max(n for n in counts if n <= WORLD_LIMIT)
 
 
 def gap(seen: Coverage) -> str:

@@ -121,7 +121,7 @@ def _first_pass(source: Source, case: Case) -> _Ahead:
                     ahead.zones[None] = clock.utc_offset_s
                 if clock.wall_ns is not None and clock.boottime_ns is not None:
                     ahead.boot_ns = clock.wall_ns - clock.boottime_ns
-        except (ValueError, msgspec.MsgspecError) as error:
+        except (ValueError, msgspec.MsgspecError, RecursionError, OSError) as error:
             case.unread.append(f"{item.name}: {error}")
     return ahead
 
@@ -137,7 +137,10 @@ def _latest_date(source: Source) -> int | None:
     newest: int | None = None
     for item in source.items():
         newest = max(newest or 0, item.mtime_ns or 0) or newest
-        hint = latest_date_hint(item.read(HEAD_BYTES))
+        try:
+            hint = latest_date_hint(item.read(HEAD_BYTES))
+        except OSError:  # told when its turn comes to be read
+            continue
         if hint is not None:
             best = hint if best is None else max(best, hint)
     return best if best is not None else newest
@@ -148,7 +151,7 @@ def _buffer(item: Item) -> bytes | mmap.mmap:
     try:
         return mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ)
     except (OSError, ValueError, AttributeError):  # not a file of its own, or empty
-        return handle.read(ITEM_BYTES)
+        return handle.read(ITEM_BYTES + 1)
 
 
 def _read_item(item: Item, node: str, calendar: Calendar, ahead: _Ahead, case: Case) -> bool:
@@ -157,7 +160,12 @@ def _read_item(item: Item, node: str, calendar: Calendar, ahead: _Ahead, case: C
     kind = evidence.kind if evidence else ""
     if base in ("manifest.json", "manifest-sha256.txt", "attempts.jsonl"):
         return False
-    head = item.read(HEAD_BYTES).decode("utf-8", "replace")
+    try:
+        head = item.read(HEAD_BYTES).decode("utf-8", "replace")
+        data = _buffer(item)
+    except OSError as error:  # gone or failing since it was listed
+        case.unread.append(f"{item.name}: {error.strerror or error}")
+        return False
     if kind == "patches-toml" or (not kind and base.endswith("patches.toml")):
         return True
     parser = parse.find(kind, base, head)
@@ -169,7 +177,7 @@ def _read_item(item: Item, node: str, calendar: Calendar, ahead: _Ahead, case: C
     inp = Input(
         name=item.name,
         node=node,
-        data=_buffer(item),
+        data=data,
         kind=kind,
         pid=evidence.pid if evidence else int(pid[1]) if pid else None,
         sample=evidence.sample if evidence else int(sample[1]) if sample else 0,
@@ -178,6 +186,8 @@ def _read_item(item: Item, node: str, calendar: Calendar, ahead: _Ahead, case: C
         boot_ns=ahead.boot_ns,
         markers=tuple(ahead.markers),
     )
+    if isinstance(data, bytes) and len(data) > ITEM_BYTES:
+        case.unread.append(f"{item.name}: larger than {ITEM_BYTES >> 20} MiB: its end was not read")
     sink = Sink()
     try:
         parser.parse(inp, sink)

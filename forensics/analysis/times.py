@@ -103,6 +103,8 @@ def iso(ns: int | None) -> str:
     if ns is None:
         return ""
     seconds, rest = divmod(ns, SECOND)
+    if not 0 <= seconds < 253_402_300_800:  # beyond the calendar: a number out of a damaged file
+        return f"{ns} ns"
     text = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
     return f"{text}.{rest // 1_000_000:03d}Z" if rest // 1_000_000 else text + "Z"
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from forensics.analysis.case import Case
-from forensics.engines import identify, profile
+from forensics.engines import WORLD_LIMIT, identify, profile
 from forensics.model import ConfigValue, EngineInstance, EngineProcess, LogHit, LogSpan, RankId, Role
 
 _SIZES = {"tp": "tensor_parallel_size", "pp": "pipeline_parallel_size", "dp": "data_parallel_size"}
@@ -64,6 +64,8 @@ def _listen(case: Case) -> _Said:
             continue
         key = (hit.node, hit.pid)
         f = hit.fields
+        if int(f.get("world_size", "1")) > WORLD_LIMIT or int(f.get("rank", "0")) >= WORLD_LIMIT:
+            continue  # no such world: a damaged line, or one that means us harm
         if hit.signature == "vllm-rank-assigned":
             said.ranks[key] = RankId(
                 rank=int(f["rank"]), world_size=int(f["world_size"]), tp=int(f["tp"]), pp=int(f["pp"]), dp=int(f["dp"])
@@ -74,7 +76,8 @@ def _listen(case: Case) -> _Said:
         elif hit.signature == "vllm-engine-config":
             said.version[key] = f["version"]
             config = f["config"]
-            said.sizes[key] = {short: int(m[1]) for short, name in _SIZES.items() if (m := re.search(rf"\b{name}=(\d+)", config))}
+            found = {short: int(m[1][:9]) for short, name in _SIZES.items() if (m := re.search(rf"\b{name}=(\d+)", config))}
+            said.sizes[key] = {short: size for short, size in found.items() if 0 < size <= WORLD_LIMIT}
         elif hit.rank is not None:
             said.ranks.setdefault(key, RankId(rank=hit.rank))
     return said
@@ -88,7 +91,7 @@ def _with_ranks(engine: EngineInstance, said: _Said) -> EngineInstance:
         version = version or said.version.get(key, "")
         sizes |= said.sizes.get(key, {})
     world = engine.world_size
-    if sizes.get("tp") and sizes.get("pp"):
+    if sizes.get("tp") and sizes.get("pp") and sizes["tp"] * sizes["pp"] <= WORLD_LIMIT:
         world = sizes["tp"] * sizes["pp"]
     processes = []
     for process in engine.processes:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from forensics.engines import generic, torch, vllm
+from forensics.engines._argv import WORLD_LIMIT
 from forensics.engines._grouping import identify as _identify
 from forensics.engines._profile import EngineProfile, FramePattern, Placed, ProgressNames, Table
 from forensics.engines.progress import ProgressReading, held, moved, read_progress
@@ -81,6 +82,7 @@ __all__ = [
     "COMMON_ENV",
     "ENV_ALLOW",
     "PROFILES",
+    "WORLD_LIMIT",
     "EngineProfile",
     "FramePattern",
     "Placed",

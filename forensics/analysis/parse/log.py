@@ -23,6 +23,7 @@ from forensics.model import LogHit, LogSpan, ProcessInfo, ProgressSample, TimeRa
 
 LINE_BYTES = 64 * 1024
 """A longer line (a dumped batch) is cut here: what a signature needs stands at its head."""
+NUMBER_CHARS = 18
 SAME_HITS = 20
 """The same line of the same process is kept this often; the rest is counted. One dead engine prints 1,400 of a kind."""
 HEAD_BYTES = 512 * 1024
@@ -157,6 +158,8 @@ def _above(line: Line, data: Buffer, start: int, inp: Input) -> Line:
 
 def _hit(signature: Signature, m: re.Match[str], line: Line, data: Buffer, start: int, scan: _Scan) -> None:
     fields = {k: v for k, v in m.groupdict().items() if v is not None}
+    if any(len(v) > NUMBER_CHARS and v.isdigit() for v in fields.values()):
+        return  # no engine prints such a number: a damaged line
     inp = scan.inp
     if signature.id == "vllm-stats":
         scan.sink.add(_progress(fields, line, inp))
