@@ -38,7 +38,7 @@ def test_three_probes_with_latencies(collect: Collect, start: Start) -> None:
     assert list(seen) == ["connect", "health", "version"]
     assert {name: probe["status"] for name, probe in seen.items()} == {"connect": None, "health": 200, "version": 200}
     assert {name: probe["error"] for name, probe in seen.items()} == dict.fromkeys(seen, "")
-    assert all(0 < probe["latency_s"] < 3 for probe in seen.values())
+    assert all(probe["latency_s"] > 0 for probe in seen.values())
     assert seen["connect"]["url"] == f"tcp://127.0.0.1:{port}"
     assert seen["version"]["body"] == '{"version": "9"}'
     assert outcomes(found) == ["OK", "OK", "OK"]

@@ -57,7 +57,7 @@ def test_metrics_and_load_in_two_samples(collect: Collect, start: Start) -> None
         load = found.json(f"queues/load-{port}.{sample}.json")
         assert (load["status"], load["body"], load["error"]) == (200, '{"server_load": 3}', "")
         assert load["headers"] == {"content-length": "18"}
-        assert 0 < load["latency_s"] < 1
+        assert load["latency_s"] > 0
 
 
 ANSWERS = {
@@ -70,14 +70,14 @@ ANSWERS = {
     "broken": ("PARTIAL", "HTTP 500", None),
     "silent": ("UNSUPPORTED", "closed without an answer", None),
     "garbage": ("UNSUPPORTED", "not HTTP", b"\x15\x03\x03\x00\x02\x02\x50 not http"),
-    "mute": ("TIMEOUT", "no answer within 1.0 s", None),
-    "deaf": ("TIMEOUT", "no answer within 1.0 s", None),
+    "mute": ("TIMEOUT", "no answer within 5.0 s", None),
+    "deaf": ("TIMEOUT", "no answer within 5.0 s", None),
 }
 
 
 def test_every_way_to_answer(collect: Collect, start: Start) -> None:
     server, ports = serve(start, *ANSWERS)
-    found = collect("queues", request(server, list(ports.values()), load_paths=[], timeout_s=1))
+    found = collect("queues", request(server, list(ports.values()), load_paths=[], timeout_s=5))
     for name, (outcome, words, body) in ANSWERS.items():
         attempt = (
             of_url(found, f"http://127.0.0.1:{ports[name]}/metrics")
