@@ -12,8 +12,10 @@ from forensics.analysis.case import Case
 from forensics.analysis.rules import CannotTell, Rule, rules
 from forensics.analysis.times import iso
 from forensics.analysis.view import View
+from forensics.engines import PROFILES
 from forensics.model import (
     Coverage,
+    EngineInstance,
     EngineReport,
     Finding,
     FindingRole,
@@ -70,24 +72,35 @@ def judge(case: Case) -> Report:
         groups += stacks.merge(named, engine.id)
         edges += waits.of_engine(view)
         events += timeline.of_engine(view, judged[-1].findings)
+    hosts = _hosts(case)
     events.sort(key=lambda e: (e.at.earliest_ns, e.at.latest_ns))
     worst = min(judged, key=lambda j: (_WORST.index(j.report.verdict.state), j.report.root.finding is None), default=None)
     return Report(
         verdict=worst.report.verdict if worst else Verdict(state="unknown", sentence="No engine was recognised in the inputs."),
         root=worst.report.root if worst else Root(),
         engines=tuple(j.report for j in judged),
-        findings=tuple(sorted((f for j in judged for f in j.findings), key=_order)),
+        findings=tuple(sorted((*(f for j in judged for f in j.findings), *hosts[0]), key=_order)),
         first_event=worst.first if worst else None,
         coverage=coverage.join([j.report.coverage for j in judged]) if judged else Coverage(),
         clocks=tuple(case.clocks),
         timeline=tuple(events),
         stacks=tuple(groups),
         waits=tuple(edges),
-        rules=tuple(r for j in judged for r in j.results),
+        rules=(*(r for j in judged for r in j.results), *hosts[1]),
         inputs=tuple(case.inputs),
         unread=tuple(case.unread),
         meta=case.meta,
     )
+
+
+def _hosts(case: Case) -> tuple[list[Finding], list[RuleResult]]:
+    """What may be said of machines on which no engine was recognised: memory, CPU, heat, the kernel's log."""
+    bare = tuple(n for n in case.nodes if not any(n in e.nodes for e in case.engines))
+    if not bare:
+        return [], []
+    # no processes and no name: only rules that ask about machines look at it
+    nobody = EngineInstance(id="", kind=PROFILES[-1].name, nodes=bare)
+    return run_rules(View(case, nobody), [r for r in rules() if r.of_nodes])
 
 
 def _judge(view: View) -> _Judged:

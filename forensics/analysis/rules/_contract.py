@@ -38,6 +38,8 @@ class Rule:
     """Sources of which one is enough to ask the question."""
     optional: tuple[str, ...] = ()
     """Sources that sharpen the grade."""
+    of_nodes: bool = False
+    """It asks about machines: it is also asked of nodes on which no engine was recognised."""
     applies: Callable[[View], str] = field(default=lambda view: "")
     """"" when the question arises, else why not."""
     evaluate: Callable[[View], Iterable[Finding]]

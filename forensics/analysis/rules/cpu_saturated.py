@@ -50,6 +50,7 @@ RULE = Rule(
     emits=("cpu-saturated",),
     about="Less than a tenth of the node's CPU time was idle, and tasks queued for it.",
     requires=("cpu",),
+    of_nodes=True,
     evaluate=evaluate,
     false_positives="Ranks that spin while they wait fill CPUs without needing them.",
 )

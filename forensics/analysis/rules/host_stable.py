@@ -33,6 +33,7 @@ RULE = Rule(
     emits=("host-stable",),
     about="The kernel logs that were read hold no sign of machine trouble.",
     requires=("kernel",),
+    of_nodes=True,
     evaluate=evaluate,
     false_positives="A ring buffer that has wrapped no longer holds the time in question.",
 )

@@ -71,6 +71,7 @@ RULE = Rule(
     emits=("memory-exhaustion",),
     about="Host, container or shared memory ran out.",
     any_of=("memory", "kernel"),
+    of_nodes=True,
     evaluate=evaluate,
     false_positives="MemFree is not MemAvailable: page cache is given back on demand.",
     references=("Linux Documentation/filesystems/proc.rst, MemAvailable",),

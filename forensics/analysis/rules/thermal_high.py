@@ -70,6 +70,7 @@ RULE = Rule(
     emits=("thermal-high", "thermal-throttled"),
     about="A sensor is within five degrees of one of its trip points, or a CPU or GPU slows down for heat.",
     any_of=("thermal", "gpu"),
+    of_nodes=True,
     evaluate=evaluate,
     false_positives="Passive trips of laptops and small machines are reached in ordinary work.",
 )
