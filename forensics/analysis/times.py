@@ -9,6 +9,7 @@ import time
 from dataclasses import dataclass
 
 from forensics.model import TimeRange
+from forensics.model.times import iso as written
 
 SECOND = 1_000_000_000
 
@@ -99,14 +100,8 @@ def latest_date_hint(raw: bytes) -> int | None:
 
 
 def iso(ns: int | None) -> str:
-    """For people and JSON: UTC with Z, milliseconds only where there are any."""
-    if ns is None:
-        return ""
-    seconds, rest = divmod(ns, SECOND)
-    if not 0 <= seconds < 253_402_300_800:  # beyond the calendar: a number out of a damaged file
-        return f"{ns} ns"
-    text = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
-    return f"{text}.{rest // 1_000_000:03d}Z" if rest // 1_000_000 else text + "Z"
+    """A moment in words for sentences: "2026-09-01T10:02:00Z"."""
+    return written(ns) or "an unknown time"
 
 
 def duration(seconds: float) -> str:

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from forensics.model.times import iso
 from forensics.report.safe import one_line
-from forensics.report.times import iso
 
 if TYPE_CHECKING:
     from forensics.bundle import Source
