@@ -7,7 +7,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from real_server import KIT
+
+pytest.register_assert_rewrite("judge", "real_server", "scenarios")  # so that a failed assert shows its values there too
+
+from real_server import KIT  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
 

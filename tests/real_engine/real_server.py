@@ -192,7 +192,7 @@ class Server:
         return Load(self, requests, tokens, seconds)
 
     def loaded(self, requests: int, tokens: int, seconds: float = 0.0) -> Load:
-        """Start a load and wait until the engine works on it."""
+        """Start a load and wait until the engine works on it. On a busy machine that takes a while: let it go on for `seconds`."""
         load = self.load(requests, tokens, seconds)
         eventually(lambda: self.metric("num_requests_running") >= 1, "a running request")
         self.wait_step(3)

@@ -58,7 +58,7 @@ def slow_steps(server: Server) -> Seen:
 
 
 def stopped_under_load(server: Server) -> Seen:
-    load = server.loaded(8, 1500)
+    load = server.loaded(8, 1500, seconds=20)
     culprit = server.find(CULPRIT)
     server.pause(culprit)
     try:
@@ -95,7 +95,7 @@ def stopped_while_idle(server: Server) -> Seen:
 
 def exception_that_nobody_is_told(server: Server) -> Seen:
     """The server is lost afterwards: what rank 1 has missed of the collective cannot be made good."""
-    server.loaded(4, 1500)
+    server.loaded(4, 1500, seconds=20)
     server.fire("exc 1")
     eventually(lambda: "WorkerProc hit an exception" in server.text, "the worker's exception")
     server.wait_frozen()
@@ -107,7 +107,7 @@ def exception_that_nobody_is_told(server: Server) -> Seen:
 
 
 def lock_deadlock(server: Server) -> Seen:
-    server.loaded(4, 1500)
+    server.loaded(4, 1500, seconds=20)
     server.fire("deadlock 1")
     server.wait_frozen()
     seen = look(server, name="deadlock")
@@ -120,7 +120,7 @@ def lock_deadlock(server: Server) -> Seen:
 
 
 def queue_full(server: Server) -> Seen:
-    server.loaded(4, 1500)
+    server.loaded(4, 1500, seconds=20)
     server.fire("qfull 0")
     eventually(lambda: "queue.Full" in server.text, "the exception", every=0.05)
     seen = look_at_the_dying(server, "queue-full")
@@ -132,7 +132,7 @@ def queue_full(server: Server) -> Seen:
 
 
 def killed_under_load(server: Server) -> Seen:
-    server.loaded(4, 1500)
+    server.loaded(4, 1500, seconds=20)
     os.kill(server.find(CULPRIT), signal.SIGKILL)
     seen = look_at_the_dying(server, "killed")
     assert_root(seen, "worker-process-died", 1)

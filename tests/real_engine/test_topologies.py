@@ -26,7 +26,7 @@ def test_two_replicas(vllm_home: Path, tmp_path: Path) -> None:
         core = server.find("VLLM::EngineCore_DP1")
         # the worker of that replica where it has one of its own, else the core itself computes
         culprit = next((pid for pid in server.children(core) if process_title(pid).startswith("VLLM::Worker")), core)
-        load = server.loaded(8, 1500)
+        load = server.loaded(8, 1500, seconds=20)
         server.pause(culprit)
         try:
             server.wait_frozen()
@@ -52,7 +52,7 @@ def test_two_nodes(vllm_home: Path, tmp_path: Path) -> None:
         head.wait_ready()
         follower.wait_ready()
         head.warm_up()
-        load = head.loaded(4, 1500)
+        load = head.loaded(4, 1500, seconds=20)
         culprit = follower.find("VLLM::Worker_TP1")
         follower.pause(culprit)
         try:
