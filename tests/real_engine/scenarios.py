@@ -26,7 +26,7 @@ def idle(server: Server) -> Seen:
 
 
 def normal_traffic(server: Server) -> Seen:
-    load = server.loaded(4, 500, seconds=40)  # goes on for longer than the capture takes
+    load = server.loaded(4, 500, seconds=60)  # goes on for longer than the capture takes
     seen = look(server, name="normal")
     assert load.process.poll() is None, "the load ended before the capture did: nothing is proven"
     assert_nothing_broke(seen)
