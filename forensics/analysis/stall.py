@@ -140,6 +140,9 @@ def _judge(view: View, run: list[Interval], mains: Mains, clients: list[Evidence
         unsure.append("a worker moved inside its step: a long step, not a standstill")
     if compiling := _compiling(mains):
         unsure.append(f"a kernel is being compiled ({compiling[0].last.ref.quote.split(' <')[0]})")
+    if timed := _on_a_timer(view, mains):
+        where = timed[0].last.ref.quote.split(" <")[0]
+        unsure.append(f"a worker sleeps on a timer in its step ({where}): it may go on by itself")
     if not (gauges or core_works or load):
         unsure.append("an open connection is not yet a request")
     if still_s < enough and not stopped:
@@ -160,6 +163,17 @@ def _judge(view: View, run: list[Interval], mains: Mains, clients: list[Evidence
     since = _since(view, run[0].since_ns)
     how = f"no counter moved for {duration(still_s)} while work is held ({', '.join(held)})"
     return Stall(since, None, grade, tuple(refs), how, tuple(unsure), live=True)
+
+
+def _on_a_timer(view: View, mains: Mains) -> list[ThreadView]:
+    """Worker main threads that the kernel will wake by itself: a sleep in the middle of a step, however long, comes to its end."""
+    found = []
+    for process, thread in mains:
+        wchans = [s.wchan for s in view.states_of(process) if s.wchan]
+        asleep = len(wchans) > 1 and all("nanosleep" in w for w in wchans[-2:])
+        if process.role is Role.WORKER and asleep and thread.state not in WAITING_FOR_OTHERS:
+            found.append(thread)
+    return found
 
 
 def _compiling(mains: Mains) -> list[ThreadView]:

@@ -52,6 +52,7 @@ class Scene:
         self.writer = BundleWriter(folder, f"{node}-{time.monotonic_ns()}")
         self.lines: list[str] = []
         self.states: dict[tuple[int, int], str] = {}
+        self.wchans: dict[int, str] = {}
         self.stacks: dict[tuple[int, str], list[list[str]]] = {}
         self.cpu: dict[tuple[int, int], list[float]] = {}
         self.metrics: list[dict[str, float]] = [self._metrics(100), self._metrics(160), self._metrics(190)]
@@ -183,7 +184,7 @@ class Scene:
         self._fileset(
             "process",
             f"process/pid-{pid}.{sample}.json",
-            {f"/proc/{pid}/stat": stat, f"/proc/{pid}/wchan": "futex_do_wait"},
+            {f"/proc/{pid}/stat": stat, f"/proc/{pid}/wchan": self.wchans.get(pid, "futex_do_wait")},
             at,
             pid,
             sample,

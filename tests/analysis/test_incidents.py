@@ -311,3 +311,14 @@ def test_a_rank_that_spins_while_nothing_is_outstanding_is_a_cost_not_a_fault(sc
     assert told.grade("idle-cpu-spin") == "established"
     assert told.grade("busy-spin") is None
     assert told.state == "healthy"
+
+
+def test_a_rank_that_sleeps_on_a_timer_in_its_step_may_be_slow_and_not_stuck(scene, tell):
+    s = scene()
+    s.hang(1, ["prepare (vllm_plugin/throttle.py)", *IN_STEP[1:]])
+    s.wchans[WORKER + 1] = "hrtimer_nanosleep"
+    told = tell(s)
+    assert told.grade("engine-stalled") == "supported"
+    assert told.grade("rank-divergence-collective") == "supported"
+    assert not told.established & BROKEN
+    assert told.root == ("rank-divergence-collective", 1)
