@@ -18,10 +18,11 @@ import msgspec
 
 from forensics import __version__
 from forensics.capture import _procfs as procfs
+from forensics.capture._priority import Priority
 from forensics.capture.discovery import Discovery, discover, stopped
 from forensics.capture.errors import NothingFound, OutputUnusable
 from forensics.capture.options import CaptureOptions, ProgressSink, Quiet, check, read_patches
-from forensics.capture.plan import NICE, PROMPT, SAMPLED, SETTLE_S, URGENT, Look, Plan, Step, again, look, make_plan, request, standing
+from forensics.capture.plan import NICE, SAMPLED, SETTLE_S, URGENT, Look, Plan, Step, again, look, make_plan, request, standing
 from forensics.capture.recorder import Recorder
 from forensics.capture.runner import Runner
 from forensics.model import Attempt, EngineInstance, Outcome, Role
@@ -57,7 +58,7 @@ def capture(options: CaptureOptions, progress: ProgressSink | None = None) -> Ca
     started_ns = time.time_ns()
     check(options)
     patches = read_patches(options.patches)
-    with _Interrupts() as interrupts, _Priority() as priority:
+    with _Interrupts() as interrupts, Priority() as priority:
         found = _discover(options)
         show.found(found)
         before = stopped(found.pids, options.sysroot)
@@ -126,7 +127,7 @@ class _Course:
         show: ProgressSink,
         options: CaptureOptions,
         interrupts: _Interrupts,
-        priority: _Priority,
+        priority: Priority,
     ) -> None:
         self.plan, self.found, self.runner, self.recorder, self.show = plan, found, runner, recorder, show
         self.options, self.interrupts, self.priority = options, interrupts, priority
@@ -203,30 +204,6 @@ class _Course:
             self.recorder.note(step.collector, "node", Outcome.SKIPPED, why, "")
         if self.rounds and outcome is Outcome.TIMEOUT:
             self.recorder.note("capture", "further looks", Outcome.SKIPPED, why, "raise --deadline")
-
-
-class _Priority:
-    """Ahead of whatever spins while something volatile is under way, where that is permitted; as usual otherwise.
-
-    What a child sends must be read at once as well: a reader that sleeps on a full pipe takes its next sample late.
-    """
-
-    def __init__(self) -> None:
-        self.usual = os.getpriority(os.PRIO_PROCESS, 0)
-        self._raised = False
-
-    def prompt(self, wanted: bool) -> None:
-        if wanted != self._raised:
-            with contextlib.suppress(OSError):
-                os.setpriority(os.PRIO_PROCESS, 0, max(-20, self.usual + PROMPT) if wanted else self.usual)
-            self._raised = wanted
-
-    def __enter__(self) -> _Priority:
-        self.prompt(True)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.prompt(False)
 
 
 def _niced(work: Callable[[], Path]) -> Path:
