@@ -20,6 +20,7 @@ from typing import Any
 KIT = Path(__file__).resolve().parent / "kit"
 FIRST_PORT = 8321
 START_S = 420.0
+ENDLESS_S = 600.0
 WAIT_S = 240.0
 """Bound of a wait for something that must happen. A bound, not an expectation."""
 
@@ -65,7 +66,7 @@ class Load:
     """Streaming completions by the kit's generator, in a process of its own."""
 
     def __init__(self, server: Server, requests: int, tokens: int, seconds: float = 0.0) -> None:
-        self.requests = requests
+        self.requests, self.seconds = requests, seconds
         self.path = server.folder / f"load-{time.time_ns()}.jsonl"
         command = [sys.executable, str(KIT / "load.py"), str(server.port), str(requests), str(tokens), "3", "400", str(seconds)]
         with self.path.open("w") as out:
@@ -76,12 +77,15 @@ class Load:
     def events(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.path.read_text().splitlines() if line.startswith("{")]
 
-    def finish(self, within: float = WAIT_S) -> None:
-        self.process.wait(within)
+    @property
+    def going_on(self) -> bool:
+        return self.process.poll() is None
 
     def all_answered(self, within: float = WAIT_S) -> bool:
-        """Wait for the end; True when every request got an orderly stream to its end and no error."""
-        self.finish(within)
+        """Begin no new requests and wait for the end of the others; True when every one got an orderly stream and no error."""
+        if self.seconds and self.going_on:
+            self.process.terminate()
+        self.process.wait(within)
         # several tokens may come in one chunk, so chunks are no count of tokens
         return len(self.events) >= self.requests and all(event["ev"] == "end" and event["chunks"] > 1 for event in self.events)
 
@@ -191,8 +195,8 @@ class Server:
     def load(self, requests: int, tokens: int, seconds: float = 0.0) -> Load:
         return Load(self, requests, tokens, seconds)
 
-    def loaded(self, requests: int, tokens: int, seconds: float = 0.0) -> Load:
-        """Start a load and wait until the engine works on it. On a busy machine that takes a while: let it go on for `seconds`."""
+    def loaded(self, requests: int, tokens: int, seconds: float = ENDLESS_S) -> Load:
+        """Start a load that goes on until it is asked to end, and wait until the engine works on it."""
         load = self.load(requests, tokens, seconds)
         eventually(lambda: self.metric("num_requests_running") >= 1, "a running request")
         self.wait_step(3)

@@ -26,9 +26,9 @@ def idle(server: Server) -> Seen:
 
 
 def normal_traffic(server: Server) -> Seen:
-    load = server.loaded(4, 500, seconds=60)  # goes on for longer than the capture takes
+    load = server.loaded(4, 500)
     seen = look(server, name="normal")
-    assert load.process.poll() is None, "the load ended before the capture did: nothing is proven"
+    assert load.going_on, "the load ended before the capture did: nothing is proven"
     assert_nothing_broke(seen)
     assert seen.grade("healthy-serving") == "established"
     assert seen.grade("engine-stalled") in REFUTED_OR_SILENT
@@ -45,7 +45,7 @@ def slow_steps(server: Server) -> Seen:
         eventually(lambda: server.metric("num_requests_running") >= 1, "a running request")
         server.wait_step(2)
         seen = look(server, name="slow")
-        assert load.process.poll() is None, "the load ended before the capture did: nothing is proven"
+        assert load.going_on, "the load ended before the capture did: nothing is proven"
         assert seen.root["finding"] is None and seen.root["rank"] is None, seen.root
         assert seen.state in ("healthy", "degraded"), seen.report["verdict"]
         assert seen.grade("slow-progress") in STRONG
@@ -58,7 +58,7 @@ def slow_steps(server: Server) -> Seen:
 
 
 def stopped_under_load(server: Server) -> Seen:
-    load = server.loaded(8, 1500, seconds=20)
+    load = server.loaded(8, 1500)
     culprit = server.find(CULPRIT)
     server.pause(culprit)
     try:
@@ -82,7 +82,7 @@ def stopped_while_idle(server: Server) -> Seen:
     try:
         load = server.load(4, 50)
         server.wait_frozen()
-        assert server.metric("num_requests_running") == 0 and load.process.poll() is None
+        assert server.metric("num_requests_running") == 0 and load.going_on
         seen = look(server, name="stopped-idle")
         assert_root(seen, "process-stopped", 1, pid=culprit)
         assert seen.state == "stalled" and seen.grade("engine-stalled") == "established"
@@ -95,7 +95,7 @@ def stopped_while_idle(server: Server) -> Seen:
 
 def exception_that_nobody_is_told(server: Server) -> Seen:
     """The server is lost afterwards: what rank 1 has missed of the collective cannot be made good."""
-    server.loaded(4, 1500, seconds=20)
+    server.loaded(4, 1500)
     server.fire("exc 1")
     eventually(lambda: "WorkerProc hit an exception" in server.text, "the worker's exception")
     server.wait_frozen()
@@ -107,7 +107,7 @@ def exception_that_nobody_is_told(server: Server) -> Seen:
 
 
 def lock_deadlock(server: Server) -> Seen:
-    server.loaded(4, 1500, seconds=20)
+    server.loaded(4, 1500)
     server.fire("deadlock 1")
     server.wait_frozen()
     seen = look(server, name="deadlock")
@@ -120,7 +120,7 @@ def lock_deadlock(server: Server) -> Seen:
 
 
 def queue_full(server: Server) -> Seen:
-    server.loaded(4, 1500, seconds=20)
+    server.loaded(4, 1500)
     server.fire("qfull 0")
     eventually(lambda: "queue.Full" in server.text, "the exception", every=0.05)
     seen = look_at_the_dying(server, "queue-full")
@@ -132,7 +132,7 @@ def queue_full(server: Server) -> Seen:
 
 
 def killed_under_load(server: Server) -> Seen:
-    server.loaded(4, 1500, seconds=20)
+    server.loaded(4, 1500)
     os.kill(server.find(CULPRIT), signal.SIGKILL)
     seen = look_at_the_dying(server, "killed")
     assert_root(seen, "worker-process-died", 1)
