@@ -148,7 +148,7 @@ def _up_again(view: View, verdict: Verdict, before: Sequence[Finding], root: Roo
     worst = by_id.get("engine-died") or by_id.get("engine-stalled") or next(f for f in before if f.severity is Severity.CRITICAL)
     broke = f" {first}" if (first := _titled(by_id, root)) else ""
     return Verdict(
-        state=verdict.state, sentence=f"{verdict.sentence} Started again at {iso(view.begun_ns)}; before that: {worst.title}.{broke}"
+        state=verdict.state, sentence=f"{verdict.sentence} Started again at {iso(view.begun_ns)}; before that: {_sentence(worst)}{broke}"
     )
 
 
@@ -244,30 +244,35 @@ def verdict_of(view: View, findings: Sequence[Finding], root: Root, seen: Covera
     if root.candidates and not root.finding:
         who = f" Several claims tie: {'; '.join(root.candidates)}."
     if died and died.until is None:
-        state, sentence = "dead", died.title + "."
+        state, sentence = "dead", _sentence(died)
     elif stalled and stalled.until is None and stalled.grade.strength >= 2:
-        state, sentence = "stalled", stalled.title + "."
+        state, sentence = "stalled", _sentence(stalled)
     elif "startup-in-progress" in ongoing:
-        state, sentence = "starting", by_id["startup-in-progress"].title + "."
+        state, sentence = "starting", _sentence(by_id["startup-in-progress"])
     elif stopped and stopped.until is None:
-        state, sentence = "stopped", stopped.title + "."
+        state, sentence = "stopped", _sentence(stopped)
     elif root.finding and root.finding in ongoing:
         state, sentence = "degraded", "No standstill was seen, but the engine is not sound."
     elif "slow-progress" in by_id:
-        state, sentence = "degraded", by_id["slow-progress"].title + "."
+        state, sentence = "degraded", _sentence(by_id["slow-progress"])
     elif stalled and stalled.until:
-        state, sentence = "unknown", stalled.title + "."
+        state, sentence = "unknown", _sentence(stalled)
     elif good := next((by_id[i] for i in ("healthy-serving", "long-prefill", "idle-healthy") if i in by_id), None):
-        state, sentence = "healthy", good.title + "."
+        state, sentence = "healthy", _sentence(good)
     else:
         state, sentence = "unknown", "The evidence does not tell whether the engine advances."
     hole = f" {coverage.gap(seen)}." if not seen.complete else ""
     return Verdict(state=state, sentence=sentence + who + hole)
 
 
+def _sentence(finding: Finding) -> str:
+    """A finding's title as a sentence; one that quotes an exception may end in a full stop already."""
+    return finding.title.rstrip(".") + "."
+
+
 def _titled(by_id: dict[str, Finding], root: Root) -> str:
     finding = by_id.get(root.finding or "")
-    return f"First to break: {finding.title}." if finding else ""
+    return f"First to break: {_sentence(finding)}" if finding else ""
 
 
 def _first_event(findings: Sequence[Finding], root: Root) -> TimelineEvent | None:
