@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from forensics.analysis.rules import SOURCES
 from forensics.analysis.view import COLLECTOR_OF, View
 from forensics.engines import WORLD_LIMIT
-from forensics.model import Coverage, CoverageCell, CpuSample, LogHit, LogSpan, Outcome, ProcessState, Role, ThreadStack
+from forensics.model import Coverage, CoverageCell, CpuSample, EngineProcess, LogHit, LogSpan, Outcome, ProcessState, Role, ThreadStack
 
 PER_RANK = ("stacks", "process", "cpu", "log")
 """Sources that look at each rank by itself; the others look at a node."""
@@ -16,13 +16,14 @@ PER_RANK = ("stacks", "process", "cpu", "log")
 
 def of_engine(view: View) -> Coverage:
     """Coverage of one engine: expected ranks and nodes from its own configuration against what was read."""
-    engine = view.engine
-    known = {w.rank.rank for w in view.workers if w.rank and w.rank.rank is not None}
-    expected = set(range(engine.world_size)) | known if engine.world_size else known
+    places = {(w.info.node, w.pid): place for w in view.workers if (place := _place(view, w)) is not None}
+    known = set(places.values())
+    total = (view.engine.world_size or 0) * view.engine.dp_size
+    expected = set(range(total if total <= WORLD_LIMIT else 0)) | known
     looked_at: set[int] = set()
     cells = []
     for worker in view.workers:
-        rank = worker.rank.rank if worker.rank else None
+        rank = places.get((worker.info.node, worker.pid))
         for source in PER_RANK:
             word, reason, cure = _cell(view, source, worker.info.node, worker.pid)
             node = worker.info.node
@@ -42,9 +43,21 @@ def of_engine(view: View) -> Coverage:
         seen_ranks=tuple(sorted(looked_at)),
         expected_nodes=view.nodes,
         seen_nodes=tuple(sorted(seen_nodes & set(view.nodes))),
-        unseen_node_count=max(0, _node_count(view) - len(view.nodes)),
+        unseen_node_count=max(0, _node_count(view) - max(len(view.nodes), _node_ranks(view))),
+        replica_size=(view.engine.world_size or 0) if view.engine.dp_size > 1 else 0,
         cells=tuple(cells),
     )
+
+
+def _place(view: View, worker: EngineProcess) -> int | None:
+    """The one number that stands for this worker among all ranks of its engine; None where it cannot be told.
+
+    Replicas of a dense model are worlds of their own, and each has a rank 0: one that was seen is no witness for its namesake.
+    """
+    rank, world, replicas = worker.rank, view.engine.world_size, view.engine.dp_size
+    if rank is None or rank.rank is None or replicas == 1 or world is None or rank.world_size == world * replicas:
+        return rank.rank if rank else None
+    return rank.dp * world + rank.rank if rank.dp is not None else None
 
 
 def _cell(view: View, source: str, node: str, pid: int | None) -> tuple[Outcome, str, str]:
@@ -93,11 +106,27 @@ def _node_count(view: View) -> int:
     return max(n for n in counts if n <= WORLD_LIMIT)
 
 
+def _node_ranks(view: View) -> int:
+    """How many of the engine's nodes are in view by their own number: several of them may run on one host."""
+    numbers = set()
+    for hit in view.hits_of("vllm-startup-args"):
+        if "'nnodes':" in hit.fields.get("args", ""):
+            m = re.search(r"'node_rank': (\d+)", hit.fields["args"])
+            numbers.add(int(m[1][:9]) if m else 0)
+    for process in view.engine.processes:
+        if process.role in (Role.API, Role.LAUNCHER) and "--nnodes" in process.info.title:
+            m = re.search(r"--node-rank[= ](\d+)", process.info.title)
+            numbers.add(int(m[1][:9]) if m else 0)
+    return len(numbers)
+
+
 def gap(seen: Coverage) -> str:
     """What was not seen, in words; "" when nothing is missing."""
     parts = []
     if unseen := sorted(set(seen.expected_ranks) - set(seen.seen_ranks)):
-        parts.append(f"rank {', '.join(map(str, unseen))} of {len(seen.expected_ranks)} was not seen")
+        size = seen.replica_size
+        names = [f"{n % size} of replica {n // size}" if size else str(n) for n in unseen]
+        parts.append(f"rank {', '.join(names)} was not seen ({len(seen.expected_ranks)} expected)")
     if missing := sorted(set(seen.expected_nodes) - set(seen.seen_nodes)):
         parts.append(f"nothing was read of node {', '.join(missing)}")
     if seen.unseen_node_count:

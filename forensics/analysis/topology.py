@@ -93,20 +93,26 @@ def _with_ranks(engine: EngineInstance, said: _Said) -> EngineInstance:
     world = engine.world_size
     if sizes.get("tp") and sizes.get("pp") and sizes["tp"] * sizes["pp"] <= WORLD_LIMIT:
         world = sizes["tp"] * sizes["pp"]
+    dp = max(sizes.get("dp", 1), engine.dp_size)
+    across = (world or 0) * dp if dp > 1 else 0
     processes = []
     for process in engine.processes:
         rank = process.rank
         heard = said.ranks.get((process.info.node, process.pid))
         if heard is not None and process.role is Role.WORKER:
-            # the worker's own line is the best witness; what the title adds (ep) is kept
-            rank = msgspec.structs.replace(rank, **_known(heard)) if rank else heard
-            world = heard.world_size or world
+            # the worker's own line is the best witness of its place; what the title adds (ep) is kept. Not of its replica: in
+            # dense data parallelism every replica is a world of its own and calls itself DP rank 0, only its parent knows better
+            said_of = _known(heard)
+            if rank and rank.dp is not None:
+                said_of.pop("dp", None)
+            rank = msgspec.structs.replace(rank, **said_of) if rank else heard
+            # with expert parallelism the workers count across replicas: that is not the world of one
+            world = world if heard.world_size == across else heard.world_size or world
         processes.append(msgspec.structs.replace(process, rank=rank))
     if world == 1:
         processes = [
             msgspec.structs.replace(p, rank=RankId(rank=0, world_size=1)) if p.role is Role.WORKER and _no_rank(p) else p for p in processes
         ]
-    dp = max(sizes.get("dp", 1), engine.dp_size)
     return msgspec.structs.replace(engine, processes=tuple(processes), version=version, world_size=world, dp_size=dp)
 
 

@@ -105,11 +105,14 @@ class Coverage(Record, frozen=True, kw_only=True, omit_defaults=True):
     """What was expected to be seen and what was."""
 
     expected_ranks: tuple[int, ...] = ()
+    """Each place that a rank can take, once. Replicas that each count from 0 follow one another: see `replica_size`."""
     seen_ranks: tuple[int, ...] = ()
     expected_nodes: tuple[str, ...] = ()
     seen_nodes: tuple[str, ...] = ()
     unseen_node_count: int = 0
     """Nodes that the engine's configuration says exist and of which nothing was seen, not even a name."""
+    replica_size: int = 0
+    """Where data-parallel replicas each count from 0: place n (here and in the cells) is rank n % size of replica n // size."""
     cells: tuple[CoverageCell, ...] = ()
 
     @property

@@ -15,6 +15,7 @@ class Replicas(Scene):
 
     busy = 0
     moves = True
+    unseen: tuple[int, ...] = ()
 
     def table(self) -> bytes:
         serve = ("python3", "vllm", "serve", "/m", "--data-parallel-size", "2")
@@ -35,17 +36,26 @@ class Replicas(Scene):
                     start_ticks=11,
                 )
             )
-            rows.append(
-                ProcessInfo(
-                    pid=WORKER + r, ppid=CORE + r, node=self.node, title="VLLM::Worker", argv=("VLLM::Worker",), state="S", start_ticks=12
+            title = "VLLM::Worker"
+            if r not in self.unseen:
+                rows.append(
+                    ProcessInfo(pid=WORKER + r, ppid=CORE + r, node=self.node, title=title, argv=(title,), state="S", start_ticks=12)
                 )
-            )
         return msgspec.json.encode(rows)
 
 
-def two_replicas(folder: Path, *, busy: int, moves: bool) -> Path:
+def two_replicas(folder: Path, *, busy: int, moves: bool, unseen: tuple[int, ...] = (), clients: int = 4) -> Path:
+    """busy -1: neither holds work. Of the workers of `unseen` replicas nothing is known, not even that they exist."""
     s = Replicas(folder, ranks=2, served=False)
     s.lines = []
+    for r in (0, 1):
+        # what a dense model's workers say of themselves, whichever replica they serve
+        place = "rank 0 in world size 1 is assigned as DP rank 0, PP rank 0, PCP rank 0, TP rank 0, EP rank N/A"
+        if r not in unseen:
+            s.log(-110, "Worker", WORKER + r, "INFO", place)
+    s._add("rpclogs", "rpclogs/server.log", "log", "\n".join(s.lines) + "\n", pid=API, at=T0)
+    s.clients = clients
+    s.unseen = unseen
     times = [T0, T0 + 2 * 10**9, T0 + 15 * 10**9]
     s._add("discovery", "discovery/processes.json", "process-table", s.table().decode(), at=T0)
     for sample, at in enumerate(times, 1):
@@ -53,7 +63,7 @@ def two_replicas(folder: Path, *, busy: int, moves: bool) -> Path:
             s.stacks[CORE + r, "MainThread"] = [CORE_WAITS if r == busy else CORE_IDLES] * 3
             work = [IN_STEP, IN_COLLECTIVE, IN_STEP] if moves else [IN_STEP] * 3
             s.stacks[WORKER + r, "MainThread"] = work if r == busy else [WORKER_IDLES] * 3
-            for pid in (CORE + r, WORKER + r):
+            for pid in (CORE + r, *(() if r in unseen else (WORKER + r,))):
                 s._stack(pid, sample, at)
                 s._process(pid, sample, at)
         text = "# TYPE vllm:num_requests_running gauge\n"
@@ -72,5 +82,6 @@ def two_replicas(folder: Path, *, busy: int, moves: bool) -> Path:
             at=at,
             target="http://127.0.0.1:8000/metrics",
         )
+        s._sockets(sample, at)
     s.writer.seal(node=s.node, started_ns=T0 - 10**9, ended_ns=times[-1] + 10**9, utc_offset_s=0)
     return s.writer.path

@@ -203,6 +203,9 @@ class Scene:
             )
             name = f"queues/metrics-8000.{sample}.prom"
             self._add("queues", name, "prometheus", text, pid=API, sample=sample, at=at, target="http://127.0.0.1:8000/metrics")
+        self._sockets(sample, at)
+
+    def _sockets(self, sample: int, at: int) -> None:
         rows = [
             "  sl  local_address rem_address   st tx_queue rx_queue",
             "   0: 0100007F:1F40 00000000:0000 0A 00000000:00000000 00:00000000 00000000  0  0 777 1",
