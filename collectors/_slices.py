@@ -37,6 +37,7 @@ def slices(fd: int, size: int, head_bytes: int, window_bytes: int, tail_bytes: i
     """Yield (TAIL, bytes), (HEAD, bytes) and, where the newest fatal line lies between them, (WINDOW, bytes): dearest first.
 
     A file that fits is yielded whole as HEAD. A file that has no line end where one is needed is cut where the bound falls.
+    An unfinished last line is kept: it may be the last words of a process that died while it wrote.
     """
     if size <= head_bytes + tail_bytes:
         yield HEAD, read_at(fd, 0, size)

@@ -56,13 +56,13 @@ def here(*logs: str | Path, **request: Any) -> Collected:
 
 
 def check_slices(found: Collected, whole: bytes, name: str = "server.log") -> dict[int, bytes]:
-    """Every slice is a run of whole lines of the file, and none overlaps another."""
+    """Every slice is a run of whole lines of the file (the last one may be cut where the file ended then), and none overlaps another."""
     parts = {int(key.split(".")[-2]): content for key, content in found.content.items() if key.startswith(f"rpclogs/{name}.")}
     places = []
-    for content in parts.values():
+    for k, content in parts.items():
         start = whole.find(content)
         assert start == 0 or whole[start - 1 : start] == b"\n"
-        assert start >= 0 and content.endswith(b"\n")
+        assert start >= 0 and (content.endswith(b"\n") or k == max(parts))
         places.append((start, start + len(content)))
     places.sort()
     assert all(end <= start for (_, end), (start, _) in itertools.pairwise(places))
@@ -183,6 +183,14 @@ def test_a_log_that_grows_while_it_is_read(tmp_path: Path, small_bounds: None) -
         assert [a["outcome"] for a in found.attempts] == ["PARTIAL"] and max(map(len, found.content.values())) <= 4000
         check_slices(found, log.read_bytes())
     writer.join()
+
+
+def test_an_unfinished_last_line_is_kept(tmp_path: Path, small_bounds: None) -> None:
+    """The last words of a process that died while it wrote, or of one that is writing now: a write shows page by page."""
+    log = tmp_path / "server.log"
+    whole = lines(1000) + FATAL_LINE[:-20]
+    log.write_bytes(whole)
+    assert check_slices(here(log), whole)[3].endswith(FATAL_LINE[:-20])
 
 
 def test_a_log_that_is_cut_short_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_bounds: None) -> None:
