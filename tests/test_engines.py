@@ -381,7 +381,12 @@ def test_progress_reading() -> None:
     names = engines.profile("vllm").progress
     first, second = read_progress(SCRAPE, names)
     assert first == ProgressReading(
-        replica="0", counters={"steps": 5.0, "generation_tokens": 10.0, "requests": 5.0}, running=1.0, waiting=0.0, mean_step_s=3.0
+        replica="0",
+        counters={"steps": 5.0, "generation_tokens": 10.0, "requests": 5.0},
+        running=1.0,
+        waiting=0.0,
+        mean_step_s=3.0,
+        token_gaps=2.0,
     )
     assert second.replica == "1" and second.counters == {"generation_tokens": 4.0} and second.held is None
     assert held([first]) and not held([second])

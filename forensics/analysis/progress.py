@@ -27,8 +27,8 @@ COUNTERS = ("steps", "generation_tokens", "prompt_tokens")
 """Counters that show the engine at work. `requests` also moves when a client gives up."""
 EACH_STEP = {"steps", "generation_tokens"}
 """Those of which one moves with every step: a long generation leaves the prompt tokens alone."""
-SLOW_TOKENS_PER_REQUEST_S = 1.0
-"""Less than one token a second for each running request is slow for any engine."""
+SLOW_GAP_S = 1.0
+"""More than a second from one token of a request to its next is slow for any engine."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,9 @@ class Interval:
     prompt_only: bool = False
     """Only prompt tokens or steps moved, no generated ones."""
     mean_step_s: float | None = None
+    """Mean time between the tokens of a request since the engine started."""
+    token_gap_s: float | None = None
+    """The same within this interval."""
     sampled: tuple[int, int] = (0, 0)
 
     @property
@@ -57,10 +60,13 @@ class Interval:
 
     @property
     def slow(self) -> bool:
-        """Moving, with work held, at less than a token a second for each running request."""
-        if not self.moved or not self.held or self.rate is None or not self.running:
+        """Moving, with work held, at more than a second from one token of a request to its next."""
+        if not self.moved or not self.held or self.prompt_only:
             return False
-        return 0 < self.rate < SLOW_TOKENS_PER_REQUEST_S * self.running and not self.prompt_only
+        if self.token_gap_s is not None:
+            return self.token_gap_s > SLOW_GAP_S
+        # the rate of a short interval is off by a step: two slow steps in two seconds look quick
+        return 0 < (self.rate or 0.0) < (self.running or 0.0) / SLOW_GAP_S
 
 
 @dataclass
@@ -171,5 +177,13 @@ def _pair(a: ProgressSample, b: ProgressSample, replica: str) -> Interval | None
         waiting=max(a.waiting or 0, b.waiting or 0),
         prompt_only=generated == 0 and (deltas.get("prompt_tokens", 0) > 0 or deltas.get("steps", 0) > 0),
         mean_step_s=b.mean_step_s,
+        token_gap_s=_token_gap_s(a, b),
         sampled=(a.sample, b.sample),
     )
+
+
+def _token_gap_s(a: ProgressSample, b: ProgressSample) -> float | None:
+    """Mean time between tokens from `a` to `b`, out of the means since start and their weights."""
+    if b.mean_step_s is None or a.token_gaps is None or b.token_gaps is None or b.token_gaps <= a.token_gaps:
+        return None
+    return (b.mean_step_s * b.token_gaps - (a.mean_step_s or 0.0) * a.token_gaps) / (b.token_gaps - a.token_gaps)

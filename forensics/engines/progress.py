@@ -26,6 +26,8 @@ class ProgressReading:
     """Fraction 0..1."""
     mean_step_s: float | None = None
     """Mean time between tokens since the engine started."""
+    token_gaps: float | None = None
+    """How many times between tokens that is the mean of."""
 
     @property
     def held(self) -> bool | None:
@@ -62,6 +64,7 @@ def read_progress(text: str, names: ProgressNames) -> list[ProgressReading]:
                 waiting=values.get("waiting"),
                 kv_usage=values.get("kv_usage"),
                 mean_step_s=total / count if total is not None and count else None,
+                token_gaps=count,
             )
         )
     return readings

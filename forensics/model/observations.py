@@ -127,6 +127,8 @@ class ProgressSample(Observation, frozen=True, kw_only=True, omit_defaults=True)
     generation_tps: float | None = None
     mean_step_s: float | None = None
     """Mean time between tokens since start, where a histogram offers it."""
+    token_gaps: float | None = None
+    """How many times between tokens that is the mean of: with both, two samples tell the mean between them."""
     sample: int = 0
 
 

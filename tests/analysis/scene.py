@@ -201,6 +201,9 @@ class Scene:
                 f'vllm:num_requests_running{{engine="0"}} {m["running"]}\nvllm:num_requests_waiting{{engine="0"}} {m["waiting"]}\n'
                 f'vllm:generation_tokens_total{{engine="0"}} {m["tokens"]}\nvllm:iteration_tokens_total_count{{engine="0"}} {m["steps"]}\n'
             )
+            if "gaps" in m:
+                text += f'vllm:inter_token_latency_seconds_sum{{engine="0"}} {m["gap_seconds"]}\n'
+                text += f'vllm:inter_token_latency_seconds_count{{engine="0"}} {m["gaps"]}\n'
             name = f"queues/metrics-8000.{sample}.prom"
             self._add("queues", name, "prometheus", text, pid=API, sample=sample, at=at, target="http://127.0.0.1:8000/metrics")
         self._sockets(sample, at)

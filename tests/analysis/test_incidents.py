@@ -100,6 +100,18 @@ def test_the_same_stacks_in_an_engine_that_moves_claim_nothing(scene, tell):
     assert told.root == (None, None)
 
 
+@pytest.mark.parametrize(("gap_s", "said"), [(1.4, "slow-progress"), (0.2, "healthy-serving")])
+def test_slow_is_told_by_the_time_between_tokens_not_by_how_many_fall_into_a_short_look(scene, tell, gap_s, said):
+    s = scene()
+    before = 500  # a quick life until now: the mean since the start tells nothing
+    s.metrics = [
+        s._metrics(100 + 2 * sample) | {"gaps": before + 8 * sample, "gap_seconds": before * 0.02 + 8 * sample * gap_s} for sample in range(2)
+    ]
+    told = tell(s)
+    assert told.grade(said) == "established"
+    assert told.root == (None, None)
+
+
 def test_a_short_look_is_not_enough_to_establish_a_stall(scene, tell):
     s = scene()
     s.hang(1, IN_LOCK)

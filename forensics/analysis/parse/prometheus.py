@@ -30,6 +30,7 @@ def parse(inp: Input, sink: Sink) -> None:
                     waiting=r.waiting,
                     kv_usage=r.kv_usage,
                     mean_step_s=r.mean_step_s,
+                    token_gaps=r.token_gaps,
                     sample=inp.sample,
                 )
             )
