@@ -105,7 +105,8 @@ def test_slow_is_told_by_the_time_between_tokens_not_by_how_many_fall_into_a_sho
     s = scene()
     before = 500  # a quick life until now: the mean since the start tells nothing
     s.metrics = [
-        s._metrics(100 + 2 * sample) | {"gaps": before + 8 * sample, "gap_seconds": before * 0.02 + 8 * sample * gap_s} for sample in range(2)
+        s._metrics(100 + 2 * sample) | {"gaps": before + 8 * sample, "gap_seconds": before * 0.02 + 8 * sample * gap_s}
+        for sample in range(2)
     ]
     told = tell(s)
     assert told.grade(said) == "established"
