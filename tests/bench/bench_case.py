@@ -1,4 +1,4 @@
-"""A folder of a hundred megabytes to analyse."""
+"""A hundred megabytes to analyse: as a folder of bare files, and as the sealed bundle that holds the same."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import json
 import random
 import time
 from pathlib import Path
+
+from forensics.bundle import BundleWriter, NullRedactor
 
 CASE_BYTES = 100 * 1024 * 1024
 RANKS, THREADS, FRAMES = 8, 100, 20
@@ -26,6 +28,26 @@ def large_case(folder: Path) -> Path:
         scrape += 1
         written += (folder / f"node1.metrics.{scrape}.txt").write_text(metrics(scrape))
     return folder
+
+
+def sealed(folder: Path, parent: Path) -> Path:
+    """The bundle that a capture would have left of `large_case`; path of its archive."""
+    at_ns = (BEGAN_S + 4_000_000) * 10**9
+    with BundleWriter(parent, "bundle", redactor=NullRedactor()) as bundle:
+        for path in sorted(folder.iterdir()):
+            data = path.read_bytes()
+            match path.name.split("."):
+                case [name, "log"]:
+                    bundle.add(f"rpclogs/{name}.1.log", "log", data, collector="rpclogs", at_ns=at_ns)
+                case [_, pid, "pyspy", n, _]:
+                    name, pid_ = f"stacks/pid-{pid[3:]}.{n}.json", int(pid[3:])
+                    bundle.add(name, "pyspy-json", data, collector="stacks", at_ns=at_ns + int(n) * 10**9, sample=int(n), pid=pid_)
+                case [_, "metrics", n, _]:
+                    bundle.add(
+                        f"queues/metrics-8000.{n}.prom", "prometheus", data, collector="queues", at_ns=at_ns + int(n) * 10**9, sample=int(n)
+                    )
+        bundle.seal(node="node1", started_ns=at_ns, ended_ns=at_ns + 10**10, utc_offset_s=0, profile="standard")
+        return bundle.pack()
 
 
 def log(path: Path, rank: int) -> int:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bench_case import large_case
+from bench_case import large_case, sealed
 
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(600)]
 
@@ -152,20 +152,22 @@ def test_start_up() -> None:
     result("forensics --help / import typer", min(ours) / min(theirs), 3.0, limit=6.0, details=details)
 
 
-def test_large_case(tmp_path: Path) -> None:
+@pytest.mark.parametrize("form", ["sealed", "bare files"])
+def test_large_case(tmp_path: Path, form: str) -> None:
     folder = large_case(tmp_path / "case")
     began = time.monotonic()
     assert sum(len(path.read_bytes().splitlines()) for path in folder.iterdir())
     reading = time.monotonic() - began
+    case = sealed(folder, tmp_path) if form == "sealed" else folder
     began = time.monotonic()
     with (tmp_path / "report.json").open("wb") as out:
-        process = subprocess.Popen([*FORENSICS, "analyze", str(folder), "--format", "json"], stdout=out)
+        process = subprocess.Popen([*FORENSICS, "analyze", str(case), "--format", "json"], stdout=out)
         _, status, usage = os.wait4(process.pid, 0)
     seconds, peak_mb = time.monotonic() - began, usage.ru_maxrss / 1024
     process.returncode = os.waitstatus_to_exitcode(status)
     assert process.returncode in (0, 3)
     assert json.loads((tmp_path / "report.json").read_bytes())["schema"] == "forensics.report/1"
-    result("a bundle of 100 MB is analysed in", seconds, 10.0, "s", details=f"{seconds / reading:.0f} x reading its lines")
+    result(f"a bundle of 100 MB ({form}) is analysed in", seconds, 10.0, "s", details=f"{seconds / reading:.0f} x reading its lines")
     assert seconds / reading < 400, "a gross regression"
     result("peak memory", peak_mb, 500.0, "MB", limit=1500.0)
 

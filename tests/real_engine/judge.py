@@ -59,6 +59,11 @@ class Seen:
     def state(self) -> str:
         return str(self.report["verdict"]["state"])
 
+    def covered(self, ranks: str) -> bool:
+        """Whether the report says that it saw all of the engine, in these words."""
+        coverage = self.report["coverage"]
+        return bool(coverage["complete"]) and ranks in coverage["sentence"]
+
     def grades(self, finding: str) -> list[str]:
         return [each["grade"] for each in self.report["findings"] if each["id"] == finding]
 
@@ -103,6 +108,7 @@ def say(seen: Seen) -> None:
     root = seen.root
     print(f"\n--- {seen.bundle.name}: captured in {seen.capture_s:.1f} s (exit {seen.capture_exit}), analysed in {seen.analyze_s:.1f} s")
     print(f"    {seen.state}: {seen.report['verdict']['sentence']}")
+    print(f"    {seen.report['coverage']['sentence']}")
     print(f"    root {root['finding']} ({root['grade']}) rank {root['rank']} pid {root['pid']}")
     for finding in seen.report["findings"]:
         print(f"    {finding['grade']:14} {finding['role']:9} {finding['id']} ranks {finding['ranks']}")

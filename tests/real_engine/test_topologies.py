@@ -21,6 +21,7 @@ def test_two_replicas(vllm_home: Path, tmp_path: Path) -> None:
         seen = look(server, name="replicas-idle")
         assert_nothing_broke(seen)
         assert seen.grade("idle-healthy") in STRONG
+        assert seen.covered("2 of 2 ranks")
         assert_no_wrong_established(seen, {"idle-healthy", "idle-cpu-spin"})
 
         core = server.find("VLLM::EngineCore_DP1")
@@ -32,7 +33,7 @@ def test_two_replicas(vllm_home: Path, tmp_path: Path) -> None:
             server.wait_frozen()
             seen = look(server, name="replica-stopped")
             assert_root(seen, "process-stopped", 0 if culprit != core else seen.root["rank"], pid=culprit)
-            assert seen.state == "stalled"
+            assert seen.state == "stalled" and seen.covered("2 of 2 ranks")
             assert_no_wrong_established(seen, STALL)
             assert process_state(culprit) == "T"
         finally:
@@ -61,6 +62,7 @@ def test_two_nodes(vllm_home: Path, tmp_path: Path) -> None:
             assert_root(seen, "process-stopped", 1, pid=culprit)
             assert seen.state == "stalled" and seen.grade("engine-stalled") == "established"
             assert seen.engine["id"] and seen.ranks == [0, 1], "one engine, though two families of processes"
+            assert seen.covered("2 of 2 ranks"), "no node is missed where both run on one host"
             assert_no_wrong_established(seen, STALL)
         finally:
             follower.resume(culprit)
