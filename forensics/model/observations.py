@@ -137,10 +137,85 @@ class QueueDepth(Observation, frozen=True, kw_only=True, omit_defaults=True):
 
     queue: str
     kind: str
-    """socket-recv | socket-send | accept-backlog | clients"""
+    """socket-recv | socket-send | accept-backlog | clients | server-load | live (a queue object read in a process's memory)"""
     depth: int
     capacity: int | None = None
     unit: str = "items"
+    sample: int = 0
+
+
+class ThreadWait(Observation, frozen=True, kw_only=True, omit_defaults=True):
+    """Where the kernel holds one thread: /proc/PID/task/TID/{stat,wchan,syscall,stack}."""
+
+    pid: int
+    tid: int
+    thread: str = ""
+    """The kernel's name of the thread (comm), 15 characters at most."""
+    state: str = ""
+    wchan: str = ""
+    syscall: int | None = None
+    """Number of the system call that it is inside, None when it runs in user space or the file was not readable."""
+    futex: int | None = None
+    """Address of the word that it waits at, where that system call is a futex wait."""
+    kernel_stack: tuple[str, ...] = ()
+    """Function names, innermost first."""
+    sample: int = 0
+
+
+class RingReading(Observation, frozen=True, kw_only=True, omit_defaults=True):
+    """One shared-memory ring at one moment. A reader's flag says "has taken it out", never "has executed it"."""
+
+    ring: str
+    """Name of the segment."""
+    holders: tuple[int, ...] = ()
+    """Processes (pids of this node) that have it open or mapped."""
+    readers: int = 0
+    chunks: int = 0
+    """Slots in all."""
+    written: tuple[int, ...] = ()
+    """Slots that have been written (in the first lap: so far)."""
+    unread: tuple[tuple[int, ...], ...] = ()
+    """For each reader, the written slots that it has not taken yet, in ring order from the oldest."""
+    calls: tuple[str, ...] = ()
+    """For each slot the name of the call that lies there, "" where none can be told."""
+    ambiguous: bool = False
+    """The size fits more than one geometry: the flags may be misread."""
+    sample: int = 0
+
+
+class LiveValue(Observation, frozen=True, kw_only=True, omit_defaults=True):
+    """A value of a running program, read in its memory without stopping it."""
+
+    pid: int
+    name: str
+    """What the engine's own file calls it: "running_requests"."""
+    expr: str = ""
+    type: str = ""
+    """Qualified type name of the object: "collections.deque"."""
+    value: str = ""
+    """As JSON."""
+    torn: bool = False
+    """It changed while it was read."""
+    sample: int = 0
+
+
+class LockReading(Observation, frozen=True, kw_only=True, omit_defaults=True):
+    """A lock that a thread waits for, or that a frame holds, read in the memory of its process."""
+
+    pid: int
+    address: int
+    """Of the lock object: the identity of the lock within its process."""
+    kind: str
+    """Lock | RLock | Condition"""
+    place: str = ""
+    """How the program calls it: "table_lock (vllm_plugin/offload.py:52)"."""
+    owner: int | None = None
+    """Thread id (as the kernel counts) of the owner that the lock itself stores; only re-entrant locks store one."""
+    count: int | None = None
+    waiters: tuple[int, ...] = ()
+    """Threads (kernel ids) that wait at a futex inside this lock."""
+    inside: tuple[int, ...] = ()
+    """Threads (kernel ids) with a frame inside a `with` block of this lock: who holds a plain one."""
     sample: int = 0
 
 
