@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from forensics.analysis import coverage, stacks, timeline, waits
+from forensics.analysis import coverage, stacks, timeline
 from forensics.analysis.case import Case
 from forensics.analysis.rules import CannotTell, Rule, rules
 from forensics.analysis.times import iso
@@ -70,7 +70,7 @@ def judge(case: Case) -> Report:
         judged.append(_judge(view))
         named = [(t, p.label or p.role.value, p.rank.rank if p.rank else None) for p in engine.processes for t in view.threads_of(p)]
         groups += stacks.merge(named, engine.id)
-        edges += waits.of_engine(view)
+        edges += view.waits
         events += timeline.of_engine(view, judged[-1].findings)
     hosts = _hosts(case)
     events.sort(key=lambda e: (e.at.earliest_ns, e.at.latest_ns))

@@ -35,6 +35,14 @@ IDLE = frozenset({"rpc-idle", "core-idle", "monitor", "poll", "queue-get", "even
 """States in which a thread ordinarily spends its life: standing still there says nothing."""
 
 
+_OPERATION = re.compile(r"(all_?reduce|all_?gather|reduce_scatter|all_?to_?all|broadcast|barrier)")
+
+
+def operation(thread: ThreadView) -> str:
+    """Which collective a thread is inside, by its innermost frames; "" where no name tells."""
+    return next((m[1] for f in thread.last.frames[:8] if (m := _OPERATION.search(f.name))), "")
+
+
 def frame_text(frames: Sequence[Frame]) -> str:
     """One "Qual.name (file)" a line, innermost first: what FramePattern.regex is searched in."""
     return "\n".join(f"{f.name} ({f.file})" for f in frames)

@@ -42,7 +42,9 @@ from forensics.model import (
 )
 
 if TYPE_CHECKING:
+    from forensics.analysis.locks import HeldLock
     from forensics.analysis.stall import Stall
+    from forensics.model import Wait
 
 O = TypeVar("O", bound=Observation)  # noqa: E741 the one type variable of this module
 
@@ -93,6 +95,10 @@ class View:
         """For sentences: "rank 1 (worker TP1, pid 4243 on node0)"."""
         rank = f"rank {process.rank.rank} " if process.rank and process.rank.rank is not None else ""
         return f"{rank}({process.label or process.role.value}, pid {process.pid} on {process.info.node})"
+
+    def thread_name(self, process: EngineProcess, thread: ThreadView) -> str:
+        """Its process for a main thread, which speaks for it; else "thread "writer" of rank 1 (…)"."""
+        return self.name(process) if thread.main else f'thread "{thread.name or thread.tid}" of {self.name(process)}'
 
     # ---- what was said and seen
 
@@ -220,6 +226,18 @@ class View:
         from forensics.analysis.stall import find_stall
 
         return find_stall(self)
+
+    @cached_property
+    def locks(self) -> list[HeldLock]:
+        from forensics.analysis.locks import held_locks
+
+        return held_locks(self)
+
+    @cached_property
+    def waits(self) -> list[Wait]:
+        from forensics.analysis.waits import of_engine
+
+        return of_engine(self)
 
     @cached_property
     def groups(self) -> list[list[EngineProcess]]:

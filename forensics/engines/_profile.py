@@ -73,6 +73,8 @@ class EngineProfile:
     load_paths: tuple[str, ...] = ()
     progress: ProgressNames = field(default_factory=ProgressNames)
     frames: tuple[FramePattern, ...] = ()
+    delivery_threads: tuple[str, ...] = ()
+    """Names of the threads that carry a worker's results to the core, one after the other: what fails waits behind what is not done."""
     execute_timeout_env: str = ""
     execute_timeout_default_s: float | None = None
     env_allow: tuple[str, ...] = ()

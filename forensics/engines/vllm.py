@@ -261,6 +261,7 @@ PROFILE = EngineProfile(
         replica_label="engine",
     ),
     frames=FRAMES,
+    delivery_threads=("WorkerAsyncOutputCopy",),
     execute_timeout_env="VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS",
     execute_timeout_default_s=300.0,
     env_allow=(

@@ -147,11 +147,13 @@ class Wait(Record, frozen=True, kw_only=True, omit_defaults=True):
     waiter: str
     waits_for: str
     via: str
-    """collective | rpc-response | rpc-request | lock | queue | event | socket"""
+    """collective | rpc-response | rpc-request | lock | queue | event | gpu | future | join"""
     grade: Grade
     ref: EvidenceRef
     waiter_rank: int | None = None
     target_rank: int | None = None
+    detail: str = ""
+    """What stands between them: "all_reduce", "table_lock (offload.py:52)", "request_queue, 4 of 4"."""
 
 
 class TimelineEvent(Record, frozen=True, kw_only=True, omit_defaults=True):

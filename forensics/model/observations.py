@@ -141,6 +141,10 @@ class QueueDepth(Observation, frozen=True, kw_only=True, omit_defaults=True):
     depth: int
     capacity: int | None = None
     unit: str = "items"
+    putting: tuple[int, ...] = ()
+    """Threads (kernel ids) that are inside a put of this queue; kind "live" only."""
+    getting: tuple[int, ...] = ()
+    """Threads inside a get of it."""
     sample: int = 0
 
 

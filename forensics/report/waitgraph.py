@@ -7,10 +7,11 @@ share a column and their edges bow outwards. Ranks that wait in the same way for
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from forensics.model import Grade, Report, Wait
+from forensics.model.graph import components
 from forensics.report import view
 from forensics.report.safe import clip, display_width, one_line
 
@@ -217,43 +218,3 @@ def _words(wait: Wait) -> str:
 
 def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values) if values else 0.0
-
-
-def components(names: Iterable[str], edges: Iterable[_Edge]) -> dict[str, int]:
-    """Strongly connected components (Tarjan, without recursion: a chain of waits may be long). Targets get lower numbers."""
-    onward: dict[str, list[str]] = {name: [] for name in names}
-    for a, b in edges:
-        onward[a].append(b)
-    index: dict[str, int] = {}
-    low: dict[str, int] = {}
-    stack: list[str] = []
-    found: dict[str, int] = {}
-    count = 0
-    for start in list(onward):
-        if start in index:
-            continue
-        index[start] = low[start] = len(index)
-        stack.append(start)
-        work = [(start, iter(onward[start]))]
-        while work:
-            name, targets = work[-1]
-            for target in targets:
-                if target not in index:
-                    index[target] = low[target] = len(index)
-                    stack.append(target)
-                    work.append((target, iter(onward[target])))
-                    break
-                if target not in found:
-                    low[name] = min(low[name], index[target])
-            else:
-                work.pop()
-                if work:
-                    low[work[-1][0]] = min(low[work[-1][0]], low[name])
-                if low[name] == index[name]:
-                    while True:
-                        member = stack.pop()
-                        found[member] = count
-                        if member == name:
-                            break
-                    count += 1
-    return found

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from forensics.analysis.rules._contract import Rule, grade
 from forensics.analysis.rules._raised import worker_exceptions
-from forensics.analysis.stacks import IDLE, STATES, ThreadView
+from forensics.analysis.stacks import IDLE, STATES, ThreadView, operation
 from forensics.analysis.view import View
 from forensics.model import EngineProcess, Finding, FindingRole, Severity
-
-_OPERATION = re.compile(r"(all_?reduce|all_?gather|reduce_scatter|all_?to_?all|broadcast|barrier)")
 
 Member = tuple[EngineProcess, ThreadView]
 
@@ -34,17 +31,13 @@ def evaluate(view: View) -> Iterator[Finding]:
             explained = all(m[0] in raised or view.stopped(m[0]) or view.ended(m[0]) for m in outside)
             yield _outside(view, inside, outside, whole, explained)
         elif len(inside) == len(group) and len(group) > 1:
-            operations = {_operation(t) for _, t in group}
+            operations = {operation(t) for _, t in group}
             if len(operations) > 1 and "" not in operations:
                 yield _different(view, inside, operations)
 
 
 def _all_known(view: View) -> bool:
     return view.engine.world_size is None or len(view.workers) >= view.engine.world_size
-
-
-def _operation(thread: ThreadView) -> str:
-    return next((m[1] for f in thread.last.frames[:8] if (m := _OPERATION.search(f.name))), "")
 
 
 def _outside(view: View, inside: list[Member], outside: list[Member], whole: bool, explained: bool) -> Finding:
