@@ -1,0 +1,48 @@
+"""Reads the objects of a running CPython (3.10 to 3.14) in its memory: nothing is stopped, signalled or executed in the target.
+
+    process = attach(pid)                              # raises Denied, Gone, NotPython, Unsupported
+    held = roots(process, "/usr/bin/py-spy")           # objects that frames hold in their local variables
+    evaluate(process, "Scheduler.running", held)       # Found(address, value, type, torn, …)
+    process.lock(address)                              # LockState
+
+A Process is for one look of a few seconds: it remembers types that it has read. Addresses are those of objects (PyObject *).
+"""
+
+from collectors._cpython._errors import (
+    BadExpression,
+    Denied,
+    Gone,
+    Nonsense,
+    NotFound,
+    NotPython,
+    OutOfBounds,
+    PeekError,
+    Unreadable,
+    Unsupported,
+)
+from collectors._cpython._expression import evaluate
+from collectors._cpython._process import Process, attach
+from collectors._cpython._records import Bounds, Found, LockState, Root, Snapshot
+from collectors._cpython._roots import roots
+
+__all__ = [
+    "BadExpression",
+    "Bounds",
+    "Denied",
+    "Found",
+    "Gone",
+    "LockState",
+    "Nonsense",
+    "NotFound",
+    "NotPython",
+    "OutOfBounds",
+    "PeekError",
+    "Process",
+    "Root",
+    "Snapshot",
+    "Unreadable",
+    "Unsupported",
+    "attach",
+    "evaluate",
+    "roots",
+]
