@@ -137,7 +137,8 @@ class QueueDepth(Observation, frozen=True, kw_only=True, omit_defaults=True):
 
     queue: str
     kind: str
-    """socket-recv | socket-send | accept-backlog | clients | server-load | live (a queue object read in a process's memory)"""
+    """socket-recv | socket-send | accept-backlog | clients | server-load | load-snapshot (what a scheduler last
+    said in shared memory; `at` runs from when it said so to when it was read) | live (a queue object read in a process's memory)"""
     depth: int
     capacity: int | None = None
     unit: str = "items"

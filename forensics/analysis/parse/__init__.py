@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from forensics.analysis.parse import clock, health, kernel, log, nvml, patches, procfiles, prometheus, pyspy, table, top
+from forensics.analysis.parse import clock, health, kernel, log, nvml, patches, procfiles, prometheus, pyspy, rings, table, top
 from forensics.analysis.parse._base import Input, Parser, Sink
 
 # Ranked: what is recognised by an unmistakable head first, plain log text last.
 PARSERS: tuple[Parser, ...] = (
     table.PARSER,
     pyspy.PARSER,
+    rings.PARSER,
     procfiles.PARSER,
     clock.PARSER,
     nvml.PARSER,
