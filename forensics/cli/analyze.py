@@ -116,13 +116,16 @@ def fails(report: Report, fail_on: str) -> bool:
 
 
 def write_reports(report: Report, out: Path) -> bool:
-    """Write the three files into `out` (0700), each 0600 and whole or not at all. False, and said, when that failed."""
+    """Write the report's forms into `out` (0700), each 0600 and whole or not at all. False, and said, when that failed."""
     from forensics.report import render
+    from forensics.report.dot import dot
 
     try:
         out.mkdir(mode=0o700, parents=True, exist_ok=True)
         for name, fmt in (("report.json", "json"), ("report.md", "markdown"), ("report.html", "html")):
             _write_whole(out / name, render(report, fmt))
+        if report.waits:
+            _write_whole(out / "waits.dot", dot(report))
     except OSError as error:
         _say(f"the reports cannot be written into {out}: {error.strerror or error}. The report is printed all the same.")
         return False

@@ -6,7 +6,7 @@ import base64
 import hashlib
 
 from forensics.model import Finding, Report, TimelineEvent
-from forensics.report import grid, templating, times, view, waitgraph
+from forensics.report import grid, templating, times, view, waitgraph, waitwords
 
 MOST_EVENTS = 1000
 """Rows of the timeline. A page of more cannot be read; the JSON report has all of them."""
@@ -33,7 +33,8 @@ def to_html(report: Report) -> str:
         gaps=view.cell_groups(view.all_cells(report)),
         grids=grid.grids(report),
         drawing=drawing,
-        wait_lines=view.wait_lines(report.waits),
+        wait_lines=waitwords.wait_lines(report.waits),
+        waits_sentence=waitwords.story(report.waits),
         next_steps=view.next_steps(report),
         would_settle=view.would_settle(report),
         rules=view.sorted_rules(report.rules),

@@ -25,7 +25,7 @@ from forensics.model import (
     Verdict,
     Wait,
 )
-from forensics.report import times, view
+from forensics.report import times, view, waitwords
 
 SCHEMA = "forensics.report/1"
 
@@ -50,6 +50,7 @@ def as_dict(report: Report) -> dict[str, Any]:
         "timeline": [_event(e) for e in report.timeline],
         "stacks": [_stack(s) for s in report.stacks],
         "waits": [_wait(w) for w in report.waits],
+        "waits_sentence": waitwords.story(report.waits),
         "rules": [_rule(r) for r in report.rules],
         "inputs": list(report.inputs),
         "unread": list(report.unread),
@@ -199,6 +200,7 @@ def _wait(wait: Wait) -> dict[str, Any]:
         "waiter": wait.waiter,
         "waits_for": wait.waits_for,
         "via": wait.via,
+        "detail": wait.detail,
         "grade": wait.grade.value,
         "waiter_rank": wait.waiter_rank,
         "target_rank": wait.target_rank,

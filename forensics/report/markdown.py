@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from forensics.model import EvidenceRef, Finding, Report, RuleStatus
-from forensics.report import grid, times, view
+from forensics.report import grid, times, view, waitwords
 from forensics.report.safe import bounded, one_line, visible
 
 MOST_EVENTS, MOST_STACKS = 40, 12
@@ -146,7 +146,9 @@ def _finding(f: Finding, report: Report) -> Iterator[str]:
 
 
 def _waits(report: Report) -> Iterator[str]:
-    for w in view.wait_lines(report.waits):
+    if report.waits:
+        yield from (prose(waitwords.story(report.waits)), "")
+    for w in waitwords.wait_lines(report.waits):
         alike = f" and {w.count - 1} more alike" if w.count > 1 else ""
         quote = f": {code(bounded(w.ref.quote, _QUOTE_CHARS))}" if w.ref.quote else ""
         yield f"- {prose(w.waiters)} → {prose(w.target)} ({prose(w.via)}, {w.grade.value}): {_place(w.ref)}{quote}{alike}"

@@ -6,8 +6,8 @@ import re
 import textwrap
 from collections.abc import Iterable, Iterator
 
-from forensics.model import EngineReport, EvidenceRef, Finding, Report, Root, RuleStatus, Severity
-from forensics.report import times, view
+from forensics.model import EngineReport, EvidenceRef, Finding, Grade, Report, Root, RuleStatus, Severity
+from forensics.report import times, view, waitwords
 from forensics.report.safe import clip, display_width, one_line
 
 Span = tuple[str, str]
@@ -140,7 +140,13 @@ def _root_in_brief(engine: EngineReport) -> str:
 
 
 def _waits(report: Report, width: int, limit: int) -> Iterator[Line]:
-    found = view.wait_lines(report.waits)
+    found = waitwords.wait_lines(report.waits)
+    if 1 < len(found) <= limit:
+        # one sentence says more than so many arrows
+        weakest = min((w.grade for w in report.waits), key=lambda g: g.strength)
+        said = waitwords.story(report.waits) + ("" if weakest is Grade.ESTABLISHED else f" The weakest link is {weakest.value}.")
+        yield from _block("waits", _wrapped(one_line(said), width - _GUTTER))
+        return
     arrows = [clip(f"{one_line(w.waiters)} → {one_line(w.target)}", width - _GUTTER - 30) for w in found[:limit]]
     column = max(map(display_width, arrows), default=0)
     for i, (wait, arrow) in enumerate(zip(found, arrows, strict=False)):

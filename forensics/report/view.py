@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -21,7 +20,6 @@ from forensics.model import (
     RuleStatus,
     Severity,
     TimelineEvent,
-    Wait,
 )
 from forensics.report import times
 
@@ -260,57 +258,6 @@ def no_root_words(report: Report) -> str:
     if report.verdict.state in ("healthy", "starting", "stopped"):
         return "none: nothing that was seen says that anything broke"
     return "not named: the evidence does not say who broke first"
-
-
-_FULL_NAME = re.compile(r"(?:(rank \d+) )?\((.+), (pid \d+) on (.+)\)")
-
-
-def participants(waits: Iterable[Wait]) -> dict[str, tuple[str, str]]:
-    """Every name in the wait-for graph to (short name, the rest): "rank 1 (worker TP1, pid 17 on a)" is ("worker TP1", "rank 1 · pid 17").
-
-    Where two would have the same short name (two engines), both keep their full one.
-    """
-    names = list(dict.fromkeys(name for w in waits for name in (w.waiter, w.waits_for)))
-    nodes = {m[4] for name in names if (m := _FULL_NAME.fullmatch(name))}
-    short: dict[str, tuple[str, str]] = {}
-    for name in names:
-        m = _FULL_NAME.fullmatch(name)
-        rest = [m[1], m[3], m[4] if len(nodes) > 1 else ""] if m else []
-        short[name] = (m[2] if m else name, " · ".join(part for part in rest if part))
-    labels = [label for label, _ in short.values()]
-    return {name: (label, rest) if labels.count(label) == 1 else (name, "") for name, (label, rest) in short.items()}
-
-
-@dataclass(frozen=True)
-class WaitLine:
-    """Everybody who waits for the same one, in the same way."""
-
-    waiters: str
-    target: str
-    target_detail: str
-    via: str
-    grade: Grade
-    ref: EvidenceRef
-    count: int
-
-
-def wait_lines(waits: Sequence[Wait]) -> list[WaitLine]:
-    names = participants(waits)
-    found: dict[tuple[str, str, Grade], list[Wait]] = {}
-    for wait in waits:
-        found.setdefault((wait.waits_for, wait.via, wait.grade), []).append(wait)
-    return [
-        WaitLine(_together(members, names), *names[target], via, grade, members[0].ref, len(members))
-        for (target, via, grade), members in found.items()
-    ]
-
-
-def _together(waits: Sequence[Wait], short: dict[str, tuple[str, str]]) -> str:
-    names = list(dict.fromkeys(short[w.waiter][0] for w in waits))
-    ranks = [w.waiter_rank for w in waits if w.waiter_rank is not None]
-    if len(names) > 2 and len(ranks) == len(waits):
-        return rank_words(ranks)
-    return ", ".join(names)
 
 
 def sorted_rules(rules: Iterable[RuleResult]) -> list[RuleResult]:

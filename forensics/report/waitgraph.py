@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from forensics.model import Grade, Report, Wait
 from forensics.model.graph import components
-from forensics.report import view
+from forensics.report import view, waitwords
 from forensics.report.safe import clip, display_width, one_line
 
 MOST_BOXES = 40
@@ -118,7 +118,7 @@ class _Layout:
         self.edges = edges
         self.root = _root_name(report)
         self.ranks = self._ranks()
-        self.short = view.participants(report.waits)
+        self.short = waitwords.participants(report.waits)
         depth = self._depths()
         deepest = max(depth.values())
         self.column = {name: deepest - depth[name] for name in names}
@@ -213,7 +213,7 @@ def _bowed(a: Box, b: Box, words: str, width: float, wait: Wait) -> Arrow:
 
 
 def _words(wait: Wait) -> str:
-    return clip(one_line(wait.via), 24) + f" · {wait.grade.value}"
+    return clip(one_line(wait.detail.split(" (")[0] or wait.via), 24) + f" · {wait.grade.value}"
 
 
 def _mean(values: Sequence[float]) -> float:
