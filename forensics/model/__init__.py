@@ -13,6 +13,9 @@ from forensics.model.findings import (
     RuleStatus,
     Severity,
     StackGroup,
+    StackNode,
+    StackOutlier,
+    StackPresence,
     TimelineEvent,
     Verdict,
     Wait,
@@ -44,6 +47,7 @@ from forensics.model.observations import (
 )
 from forensics.model.outcome import Outcome
 from forensics.model.process import EngineInstance, EngineProcess, ProcessInfo, Role
+from forensics.model.ranges import ranges
 from forensics.model.records import PROBE_SOURCE, Alignment, Attempt, Evidence, EvidenceRef, Origin, ProcessKey, RankId, Record, TimeRange
 
 __all__ = [
@@ -92,6 +96,9 @@ __all__ = [
     "RuleStatus",
     "Severity",
     "StackGroup",
+    "StackNode",
+    "StackOutlier",
+    "StackPresence",
     "ThermalReading",
     "ThreadStack",
     "ThreadWait",
@@ -100,4 +107,5 @@ __all__ = [
     "TimelineEvent",
     "Verdict",
     "Wait",
+    "ranges",
 ]

@@ -179,6 +179,69 @@ class StackGroup(Record, frozen=True, kw_only=True, omit_defaults=True):
     moved: bool | None = None
 
 
+class StackPresence(Record, frozen=True, kw_only=True, omit_defaults=True):
+    """Which processes of one role and parallel group pass a step of the merged stacks. Ranks are written as "0-2,5"."""
+
+    role: str = ""
+    group: str = ""
+    """Parallel group ("DP0 PP1"), "" where the role is not divided."""
+    has: str = ""
+    lacks: str = ""
+    """Ranks of the same role and group that were read and never pass here."""
+    unread: str = ""
+    """Ranks of which no stack was read that could show this step: whether they pass here is unknown."""
+    processes: tuple[str, ...] = ()
+    """Those that have no rank, by name."""
+    stacks: int = 0
+
+
+class StackNode(Record, frozen=True, kw_only=True, omit_defaults=True):
+    """A run of steps of the merged stacks that the same threads take. Nodes follow one another as in a walk through the tree."""
+
+    engine: str
+    depth: int = 0
+    """Nesting: the node before it of one depth less is its parent."""
+    frames: tuple[str, ...] = ()
+    """Outermost first, "name (file:line)"; of one function, every line where threads stood. () where no frame was read."""
+    stacks: int = 0
+    """How many stacks pass here: one for each thread in each sample."""
+    threads: int = 0
+    steady: int = 0
+    """How many of these threads pass here in all of their samples."""
+    samples: int = 0
+    """The most samples that any of them has."""
+    names: tuple[str, ...] = ()
+    present: tuple[StackPresence, ...] = ()
+    outliers: str = ""
+    """Ranks that leave the way of most of their peers with this step."""
+    left_out: int = 0
+    """Not a run of steps but this many branches of the parent that are only counted."""
+
+
+class StackOutlier(Record, frozen=True, kw_only=True, omit_defaults=True):
+    """Ranks that stood elsewhere than most of their peers (same role and parallel group, thread of the same name) in every sample."""
+
+    engine: str
+    ranks: tuple[int, ...]
+    stands: str
+    """Their innermost frame."""
+    majority: str
+    """The innermost frame at which most of the peers are together."""
+    majority_ranks: tuple[int, ...]
+    shared: str = ""
+    """The last frame in common, "" where there is none."""
+    next: str = ""
+    """The first frame of their own, "" where they end at `shared`."""
+    role: str = ""
+    group: str = ""
+    thread: str = ""
+    processes: tuple[str, ...] = ()
+    unread: str = ""
+    """Peers of which no stack was read: they are on neither side."""
+    samples: int = 1
+    ref: EvidenceRef
+
+
 class EngineReport(Record, frozen=True, kw_only=True, omit_defaults=True):
     id: str
     kind: str
@@ -202,6 +265,8 @@ class Report(Record, frozen=True, kw_only=True, omit_defaults=True):
     clocks: tuple[Alignment, ...] = ()
     timeline: tuple[TimelineEvent, ...] = ()
     stacks: tuple[StackGroup, ...] = ()
+    stack_tree: tuple[StackNode, ...] = ()
+    outliers: tuple[StackOutlier, ...] = ()
     waits: tuple[Wait, ...] = ()
     rules: tuple[RuleResult, ...] = ()
     inputs: tuple[str, ...] = ()
