@@ -11,7 +11,10 @@ from forensics.model import EvidenceRef, Finding, Grade
 if TYPE_CHECKING:
     from forensics.analysis.view import View
 
-SOURCES = ("log", "stacks", "metrics", "process", "cpu", "sockets", "health", "memory", "kernel", "gpu", "thermal", "patches", "clock")
+SOURCES: tuple[str, ...] = (
+    *("log", "stacks", "metrics", "process", "cpu", "sockets", "rings", "objects"),
+    *("health", "memory", "kernel", "gpu", "thermal", "patches", "clock"),
+)
 """Kinds of evidence that a rule may require; the coverage grid has a column for each."""
 
 

@@ -6,15 +6,63 @@ from collections.abc import Iterator
 
 from forensics.analysis.rules._contract import Rule, grade
 from forensics.analysis.rules._raised import told_at, worker_exceptions
-from forensics.analysis.times import SECOND, duration
+from forensics.analysis.times import SECOND, duration, iso
 from forensics.analysis.view import View
-from forensics.model import Finding, FindingRole, Severity
+from forensics.model import Finding, FindingRole, LiveValue, Severity
 
 LATE_S = 30.0
 """The output rank's failure reaches the core within a step; later than this it was held up."""
 
 
 def evaluate(view: View) -> Iterator[Finding]:
+    seen = list(_seen_waiting(view))
+    yield from seen
+    if not seen:
+        yield from _told_by_times(view)
+
+
+def _seen_waiting(view: View) -> Iterator[Finding]:
+    """The worker has failed, and the thread that would carry the failure stands inside an earlier result."""
+    if view.moving:
+        return
+    for hit, process in worker_exceptions(view):
+        if process is None or hit.at is None or told_at(view, hit):
+            continue
+        # only the output rank's failures are sent at all
+        if process.rank is None or process.rank.rank != view.output_rank:
+            continue
+        stuck = [t for t in view.threads_of(process) if t.name in view.profile.delivery_threads and t.state != "queue-get"]
+        queued = [v for v in view.of(LiveValue) if v.pid == process.pid and v.name == "async_output_queue"]
+        if not stuck or not (stuck[0].steady and stuck[0].moved is False) or any(v.value == "0" for v in queued):
+            continue
+        learned = next((h for h in view.hits_of("vllm-rpc-timeout") if h.at and hit.at.before(h.at)), None)
+        end = learned.at if learned else None
+        told = f"the engine learned of it at {iso(end.earliest_ns)}" if end else "the engine has not learned of it yet"
+        place, at = stuck[0].last.frames[0], stuck[0].samples[0].at
+        where = f"{place.name} ({place.file}:{place.line})" + (f" since {iso(at.earliest_ns)} at the latest" if at else "")
+        yield view.finding(
+            "failure-head-of-line-blocked",
+            grade(observed=True),
+            title=f"The failure of {view.name(process)} at {iso(hit.at.earliest_ns)} waits behind an unfinished result: "
+            f'its delivery thread "{stuck[0].name}" stands in {where}; {told}',
+            because=[
+                hit.ref,
+                stuck[0].samples[0].ref,
+                stuck[0].last.ref,
+                *(v.ref for v in queued[:1]),
+                *([learned.ref] if learned else []),
+            ],
+            severity=Severity.CRITICAL,
+            role=FindingRole.CASCADE,
+            processes=[process],
+            since=hit.at,
+            until=end,
+            does_not_show="why the result in front does not become ready",
+            next_steps=["deliver failures past unfinished results, or bound the wait for a result"],
+        )
+
+
+def _told_by_times(view: View) -> Iterator[Finding]:
     timeouts = [h for h in view.hits_of("vllm-rpc-timeout") if h.at]
     if view.output_rank is None or not timeouts:
         return
@@ -49,7 +97,7 @@ RULE = Rule(
     emits=("failure-head-of-line-blocked",),
     about="The output rank's failure, which is normally delivered at once, reached the core only when the call timed out.",
     requires=("log",),
-    optional=("stacks",),
+    optional=("stacks", "objects"),
     evaluate=evaluate,
     false_positives="A failure on any other rank is never delivered at all: that is worker-exception-swallowed.",
     references=("vllm v1/executor/multiproc_executor.py WorkerAsyncOutputCopy",),

@@ -1,4 +1,4 @@
-"""Two threads of one process that wait inside calls of their own lines and do not move."""
+"""Threads of one process that hold and wait for each other's locks: read in its memory, or guessed from stacks alone."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from forensics.analysis.rules._contract import Rule, grade
 from forensics.analysis.stacks import ThreadView
 from forensics.analysis.view import View
-from forensics.model import EngineProcess, Finding, FindingRole, Severity
+from forensics.model import EngineProcess, Finding, FindingRole, Grade, Severity
+from forensics.model.graph import cycles
 
 FUTEX = ("futex_wait", "futex_do_wait", "do_futex", "__futex_wait")
 
@@ -15,7 +16,11 @@ FUTEX = ("futex_wait", "futex_do_wait", "do_futex", "__futex_wait")
 def evaluate(view: View) -> Iterator[Finding]:
     if view.moving or view.stall is None:
         return
+    read = list(_read(view))
+    yield from read
     for process in view.engine.processes:
+        if any(process.pid in f.pids and process.info.node in f.nodes for f in read):
+            continue
         blocked = [t for t in view.threads_of(process) if t.state == "lock" and t.steady and t.moved is not True]
         if len(blocked) < 2 or not any(t.main for t in blocked):
             continue
@@ -39,6 +44,32 @@ def evaluate(view: View) -> Iterator[Finding]:
         )
 
 
+def _read(view: View) -> Iterator[Finding]:
+    """Circles of lock waits: the waiter known by the word that the kernel holds it at, the holder by the lock or by a with block."""
+    for edges in cycles(view.waits):
+        if {w.via for w in edges} != {"lock"}:
+            continue
+        threads = [w.waiter for w in edges]
+        process = next((p for p in view.engine.processes if all(view.name(p) in name for name in threads)), None)
+        if process is None:
+            continue
+        weakest = min((w.grade for w in edges), key=lambda g: g.strength)
+        locks = [lock for lock in view.locks if lock.process is process and any(w.detail == lock.words for w in edges)]
+        told = "; ".join(f"{w.waiter} waits for {w.detail}, held by {w.waits_for}" for w in edges)
+        yield view.finding(
+            "lock-deadlock",
+            grade(observed=weakest is Grade.ESTABLISHED, agreeing=2 if weakest is Grade.SUPPORTED else 0),
+            title=f"Threads of {view.name(process)} wait for each other's locks: {told}",
+            because=[*(r for lock in locks for r in lock.refs), *(w.ref for w in edges)],
+            severity=Severity.CRITICAL,
+            role=FindingRole.ROOT,
+            processes=[process],
+            since=view.stall.since if view.stall else None,
+            does_not_show="" if weakest is Grade.ESTABLISHED else "that the holders stood still meanwhile: one look only",
+            next_steps=["take the two locks in one order everywhere, or hold only one of them at a time"],
+        )
+
+
 def _contradicted(view: View, process: EngineProcess, threads: list[ThreadView]) -> bool:
     """Whether the kernel says that one of them waits elsewhere than at a futex."""
     for thread in threads:
@@ -56,10 +87,10 @@ def _place(thread: ThreadView) -> str:
 RULE = Rule(
     name="lock_deadlock",
     emits=("lock-deadlock",),
-    about="At least two threads of one process, its main thread among them, are blocked in their own code and do not move.",
+    about="Threads of one process hold and wait for each other's locks; from stacks alone, two are blocked in their own code.",
     requires=("stacks",),
-    optional=("cpu",),
+    optional=("cpu", "objects"),
     evaluate=evaluate,
-    false_positives="Two threads that both wait for one event, or inside native calls.",
+    false_positives="From stacks alone: two threads that both wait for one event, or inside native calls.",
     references=("CPython Python/thread_pthread.h: a lock is a semaphore or futex without an owner",),
 )

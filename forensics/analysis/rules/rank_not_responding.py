@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from forensics.analysis.rings import untaken
 from forensics.analysis.rules._contract import Rule, grade
 from forensics.analysis.rules.process_state import stays
 from forensics.analysis.stall import WORKING
@@ -33,6 +34,9 @@ def evaluate(view: View) -> Iterator[Finding]:
                 since=view.stall.since if view.stall else last.at,
             )
         return
+    if left := list(_untaken(view)):
+        yield from left
+        return
     if view.stall is None or not view.stall.live or view.moving or len(view.workers) != 1 or view.engine.world_size not in (None, 1):
         return
     # a world of one: no peer can tell, but the core's wait and the worker's stack can
@@ -54,11 +58,36 @@ def evaluate(view: View) -> Iterator[Finding]:
         )
 
 
+def _untaken(view: View) -> Iterator[Finding]:
+    """Calls that every other rank of the node has taken out of the ring, and one leaves there."""
+    if view.stall is None or view.moving:
+        return
+    left = [u for u in untaken(view) if u.taken_by]
+    for one in left:
+        thread = view.main_thread(one.process)
+        # a rank that waits for others in a collective is behind because of them
+        victim = thread is not None and thread.state == "collective"
+        names = ", ".join(dict.fromkeys(name for name in one.calls if name)) or "calls"
+        yield view.finding(
+            "rank-not-responding",
+            grade(observed=len(left) == 1, agreeing=2),
+            title=f"{view.name(one.process)} has not taken {len(one.calls)} call(s) ({names}) that "
+            f"{len(one.taken_by)} other rank(s) took out of the ring",
+            because=[*one.refs, *([thread.last.ref] if thread else [])],
+            severity=Severity.CRITICAL,
+            role=FindingRole.CASCADE if victim or thread else FindingRole.ROOT,
+            processes=[one.process],
+            since=view.stall.since,
+            does_not_show="what it does instead: that is in its stack" if not thread else "",
+            would_settle=[] if thread else ["its stack"],
+        )
+
+
 RULE = Rule(
     name="rank_not_responding",
     emits=("rank-not-responding",),
     about="One rank does not take or finish work that the others took or wait for.",
-    any_of=("process", "stacks"),
+    any_of=("process", "stacks", "rings"),
     optional=("metrics",),
     evaluate=evaluate,
     false_positives="A rank that is merely slow: while any counter moves nothing is claimed.",

@@ -1,0 +1,41 @@
+"""A cycle in the wait-for graph: everybody in it waits for somebody in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from forensics.analysis.rules._contract import Rule, grade
+from forensics.analysis.view import View
+from forensics.model import Finding, FindingRole, Grade, Severity
+from forensics.model.graph import cycles
+
+
+def evaluate(view: View) -> Iterator[Finding]:
+    for edges in cycles(view.waits):
+        weakest = min((w.grade for w in edges), key=lambda g: g.strength)
+        names = [w.waiter for w in edges]
+        who = [p for p in view.engine.processes if any(view.name(p) in name for name in names)]
+        yield view.finding(
+            "circular-wait",
+            grade(observed=weakest is Grade.ESTABLISHED, agreeing=2 if weakest is Grade.SUPPORTED else 0),
+            title="A circle of waits that nothing inside it can end: " + " → ".join([*names, names[0]]),
+            because=[w.ref for w in edges],
+            severity=Severity.CRITICAL if weakest.strength >= Grade.SUPPORTED.strength else Severity.WARNING,
+            role=FindingRole.ROOT,
+            processes=who,
+            since=view.stall.since if view.stall else None,
+            does_not_show="how the circle was closed: for that the order of events is needed",
+            would_settle=[] if weakest is Grade.ESTABLISHED else ["every edge of the circle seen twice, with the lock's own owner"],
+        )
+
+
+RULE = Rule(
+    name="circular_wait",
+    emits=("circular-wait",),
+    about="Threads or ranks wait for each other in a circle.",
+    requires=("stacks",),
+    optional=("objects",),
+    evaluate=evaluate,
+    false_positives="Edges that are only possible make a circle that is only possible.",
+    references=("Coffman, Elphick, Shoshani 1971: circular wait is the one of the four conditions that evidence can show",),
+)
