@@ -1,0 +1,60 @@
+"""One thread keeps the interpreter's lock inside native code, and the other threads of its process cannot run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from forensics.analysis.rules._contract import Rule, grade
+from forensics.analysis.stacks import ThreadView, frame_text
+from forensics.analysis.view import View
+from forensics.model import EngineProcess, Finding, FindingRole, Role, Severity
+
+_TAKES = r"(?m)^(?:take_gil|_?PyEval_(?:AcquireThread|RestoreThread)|PyGILState_Ensure|acquire_gil) \("
+"""Native frames of a thread that waits for the lock."""
+
+
+def evaluate(view: View) -> Iterator[Finding]:
+    if view.moving or view.stall is None:
+        return
+    for process in view.engine.processes:
+        if process.role not in (Role.CORE, Role.WORKER):
+            continue
+        threads = view.threads_of(process)
+        holding = [t for t in threads if len(t.samples) > 1 and all(s.gil for s in t.samples) and t.moved is False]
+        waiting = [t for t in threads if t not in holding and len(t.samples) > 1 and t.moved is False and _takes(t)]
+        if len(holding) == 1 and waiting:
+            yield _held(view, process, holding[0], waiting)
+
+
+def _takes(thread: ThreadView) -> bool:
+    return all(re.search(_TAKES, frame_text(s.frames[:12])) for s in thread.samples[-2:])
+
+
+def _held(view: View, process: EngineProcess, holder: ThreadView, waiting: list[ThreadView]) -> Finding:
+    frame = holder.last.frames[0] if holder.last.frames else None
+    where = f" in {frame.name} ({frame.file}:{frame.line})" if frame else ""
+    return view.finding(
+        "gil-held",
+        grade(observed=True),
+        title=f'Thread "{holder.name or holder.tid}" of {view.name(process)} keeps the GIL{where}, and {len(waiting)} other(s) wait for it',
+        because=[holder.samples[0].ref, holder.last.ref, *(t.last.ref for t in waiting[:4])],
+        severity=Severity.CRITICAL if any(t.main for t in waiting) else Severity.WARNING,
+        role=FindingRole.ROOT if any(t.main for t in waiting) else FindingRole.CONTEXT,
+        processes=[process],
+        since=view.stall.since if view.stall else None,
+        does_not_show="what the native code waits for",
+        would_settle=["native frames of the holder"],
+        next_steps=["release the GIL around the blocking call (Py_BEGIN_ALLOW_THREADS, py::gil_scoped_release)"],
+    )
+
+
+RULE = Rule(
+    name="gil_held",
+    emits=("gil-held",),
+    about="In every sample the same thread owns the GIL at the same place, and others stand in native code that takes it.",
+    requires=("stacks",),
+    evaluate=evaluate,
+    false_positives="A thread that computes in Python owns the GIL whenever one looks; without a waiter nothing is claimed.",
+    references=("CPython Python/ceval_gil.c: take_gil waits in turns of the switch interval",),
+)
