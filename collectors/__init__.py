@@ -7,6 +7,7 @@ A collector stores what the node says and never concludes. It runs in a child of
 NAMES = (
     "rings",
     "stacks",
+    "objects",
     "queues",
     "process",
     "cpu",

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from forensics.engines import generic, torch, vllm
 from forensics.engines._argv import WORLD_LIMIT
 from forensics.engines._grouping import identify as _identify
-from forensics.engines._profile import EngineProfile, FramePattern, Placed, ProgressNames, Table
+from forensics.engines._profile import EngineProfile, FramePattern, LiveExpr, Placed, ProgressNames, Table
 from forensics.engines.progress import ProgressReading, held, moved, read_progress
 from forensics.model import EngineInstance, ProcessInfo
 
@@ -85,6 +85,7 @@ __all__ = [
     "WORLD_LIMIT",
     "EngineProfile",
     "FramePattern",
+    "LiveExpr",
     "Placed",
     "ProgressNames",
     "ProgressReading",

@@ -53,6 +53,18 @@ class FramePattern:
 
 
 @dataclass(frozen=True)
+class LiveExpr:
+    """A value to read in the memory of a running process: a count, a flag, a name; never a text or an item of a user."""
+
+    name: str
+    """What the value is called from then on: "running_requests". Several expressions of one name are those of several versions."""
+    expr: str
+    """See `forensics peek`: it begins with the name of a class that some frame holds, or of a module."""
+    role: Role
+    """Which processes have it."""
+
+
+@dataclass(frozen=True)
 class EngineProfile:
     """One engine. Adding an engine is one file that builds one of these."""
 
@@ -73,6 +85,8 @@ class EngineProfile:
     load_paths: tuple[str, ...] = ()
     progress: ProgressNames = field(default_factory=ProgressNames)
     frames: tuple[FramePattern, ...] = ()
+    live: tuple[LiveExpr, ...] = ()
+    """What is worth reading in its processes' memory."""
     delivery_threads: tuple[str, ...] = ()
     """Names of the threads that carry a worker's results to the core, one after the other: what fails waits behind what is not done."""
     execute_timeout_env: str = ""

@@ -23,6 +23,7 @@ from forensics.model.findings import (
 from forensics.model.observations import (
     ConfigValue,
     CpuSample,
+    EventWait,
     Frame,
     GpuSample,
     HealthSample,
@@ -61,6 +62,7 @@ __all__ = [
     "EngineInstance",
     "EngineProcess",
     "EngineReport",
+    "EventWait",
     "Evidence",
     "EvidenceRef",
     "Finding",

@@ -146,6 +146,12 @@ class QueueDepth(Observation, frozen=True, kw_only=True, omit_defaults=True):
     """Threads (kernel ids) that are inside a put of this queue; kind "live" only."""
     getting: tuple[int, ...] = ()
     """Threads inside a get of it."""
+    takers: tuple[int, ...] = ()
+    """Threads that run a function which takes from it, wherever in it they stand: looked for where somebody waits to put."""
+    givers: tuple[int, ...] = ()
+    """Threads that run a function which puts into it: looked for where a main thread waits to get."""
+    address: int | None = None
+    """Of the queue object: its identity within its process; kind "live" only."""
     sample: int = 0
 
 
@@ -221,6 +227,24 @@ class LockReading(Observation, frozen=True, kw_only=True, omit_defaults=True):
     """Threads (kernel ids) that wait at a futex inside this lock."""
     inside: tuple[int, ...] = ()
     """Threads (kernel ids) with a frame inside a `with` block of this lock: who holds a plain one."""
+    sample: int = 0
+
+
+class EventWait(Observation, frozen=True, kw_only=True, omit_defaults=True):
+    """A thread that waits for an event, a condition, a future, an item or another thread's end: no lock, though one lies underneath."""
+
+    pid: int
+    tid: int
+    kind: str
+    """Type of the object ("threading.Event"), or "join"."""
+    place: str = ""
+    """How the program calls the object: "ReadyEvent._event (offload.py:31)"."""
+    address: int | None = None
+    """Of the object: its identity within its process."""
+    flag: str = ""
+    """State of the object as JSON: false of an event that is not set, "PENDING" of a future; "" where it has none."""
+    target: int | None = None
+    """Thread (kernel id) whose end is waited for."""
     sample: int = 0
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from forensics.analysis.parse import clock, health, kernel, log, nvml, patches, procfiles, prometheus, pyspy, rings, table, top
+from forensics.analysis.parse import clock, health, kernel, log, nvml, objects, patches, procfiles, prometheus, pyspy, rings, table, top
 from forensics.analysis.parse._base import Input, Parser, Sink
 
 # Ranked: what is recognised by an unmistakable head first, plain log text last.
@@ -10,6 +10,7 @@ PARSERS: tuple[Parser, ...] = (
     table.PARSER,
     pyspy.PARSER,
     rings.PARSER,
+    objects.PARSER,
     procfiles.PARSER,
     clock.PARSER,
     nvml.PARSER,

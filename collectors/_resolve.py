@@ -1,0 +1,114 @@
+"""What an expression of a running function means at this moment: the object that it names, found in memory, never evaluated there."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+
+from collectors._cpython import Gone, OutOfBounds, PeekError, Process
+from collectors._threads import Frame
+from collectors._withblocks import Position, Refused, Sources
+
+MODULE_PARTS = 12
+"""Longest dotted module name that a file name is tried for."""
+
+
+class Names:
+    """Resolves names of one process as its frames would."""
+
+    def __init__(self, process: Process, sources: Sources, started_ns: int) -> None:
+        self.process = process
+        self.notes: dict[str, str] = {}
+        """File to the reason why its source says nothing here."""
+        self._sources, self._started_ns = sources, started_ns
+        self._modules: dict[str, int] | None = None
+        self._of_file: dict[str, list[int]] = {}
+        self._positions: dict[tuple[str, str, int], Position | None] = {}
+
+    def position(self, frame: Frame) -> Position | None:
+        """Where a frame stands in its source, None (with a note) where its source may not be what runs."""
+        key = frame.file, frame.name, frame.line
+        if key not in self._positions:
+            self._positions[key] = found = self._position(frame)
+            if found is None and frame.file not in self.notes and not frame.function.startswith("<"):
+                self.notes[frame.file] = f"line {frame.line} is not in {frame.function}: not the source that runs"
+        return self._positions[key]
+
+    def _position(self, frame: Frame) -> Position | None:
+        if frame.file.startswith("<"):  # no file: exec, a frozen module
+            return None
+        try:
+            return self._sources.load(self.process.pid, frame.file, self._started_ns).position(frame.name, frame.line)
+        except Refused as why:
+            self.notes[frame.file] = str(why)
+        except OSError as error:
+            self.notes[frame.file] = error.strerror or str(error)
+        return None
+
+    def all(self, expr: ast.expr, frame: Frame, position: Position) -> list[int]:
+        """Every object that `expr` may mean in a frame; more than one where two modules were made from one file."""
+        if isinstance(expr, ast.Name):
+            if expr.id in frame.locals:
+                return [frame.locals[expr.id]]
+            # a local that the reader does not show (unbound, or shared with an inner function) is no module variable
+            modules = self.modules_of(frame.file) if position.is_global(expr.id) else []
+            return self._each(modules, expr.id)
+        if isinstance(expr, ast.Attribute):
+            return self._each(self.all(expr.value, frame, position), position.private(expr.attr))
+        return []
+
+    def one(self, expr: ast.expr, frame: Frame, position: Position) -> int | None:
+        """The object that `expr` means, None where that cannot be told for certain."""
+        found = set(self.all(expr, frame, position))
+        return found.pop() if len(found) == 1 else None
+
+    def _each(self, holders: Iterable[int], name: str) -> list[int]:
+        return [found for holder in holders if (found := self.get(holder, name)) is not None]
+
+    def get(self, address: int, name: str) -> int | None:
+        """An attribute, None where there is none or it cannot be read."""
+        try:
+            return self.process.get(address, name)
+        except (Gone, OutOfBounds):
+            raise
+        except PeekError:
+            return None
+
+    def modules_of(self, file: str) -> list[int]:
+        """Modules made from a source file (a script may be `__main__` and a module as well)."""
+        if file not in self._of_file:
+            if self._modules is None:
+                self._modules = self.process.modules()
+            parts = file.removesuffix(".py").removesuffix("/__init__").split("/")
+            names = [".".join(parts[-n:]) for n in range(1, min(len(parts), MODULE_PARTS))]
+            found = [self._modules[name] for name in ("__main__", "__mp_main__", *names) if name in self._modules]
+            self._of_file[file] = [m for m in dict.fromkeys(found) if self.plain(m, "__file__") == file]
+        return self._of_file[file]
+
+    def plain(self, address: int, name: str) -> object:
+        """The value of a simple attribute (None, bool, number, string), None where there is none."""
+        found = self.get(address, name)
+        try:
+            value = None if found is None else self.process.value(found)
+        except (Gone, OutOfBounds):
+            raise
+        except PeekError:
+            return None
+        return value if isinstance(value, (bool, int, float, str)) else None
+
+    def bases(self, address: int) -> tuple[str, ...]:
+        """Names of an object's type and its bases, () where there is no object."""
+        try:
+            return self.process.base_names(address)
+        except (Gone, OutOfBounds):
+            raise
+        except PeekError:
+            return ()
+
+    def spelled(self, expr: ast.expr, frame: Frame) -> str:
+        """How the program calls it, with `self` replaced by its class: "Pool._lock (pool.py:52)"."""
+        text = ast.unparse(expr)
+        owner = frame.locals.get("self")
+        if owner is not None and text.startswith("self.") and (bases := self.bases(owner)):
+            text = bases[0].rpartition(".")[2] + text[len("self") :]
+        return f"{text[:120]} ({frame.where})"

@@ -1,0 +1,176 @@
+"""Live objects of every Python target, read in its memory: queues that threads are in, locks they wait for, and what engines declare.
+
+One JSON a process and sample, kind "live-json" (every list may be empty, absent numbers are null, ids are kernel thread ids):
+
+    {"at_ns", "python": "3.11", "ms": time taken,
+     "values": [{"name", "expr", "type", "value": number | text | true | null, "torn"}],
+     "queues": [{"address", "kind", "place", "depth", "maxsize", "unfinished", "putting", "getting", "takers"?, "givers"?: [tid]}],
+     "locks":  [{"address", "kind", "place", "owner": tid, "owner_known", "count", "waiters": [tid], "inside": [tid]}],
+     "waits":  [{"tid", "address", "kind", "place", "flag"?, "target"?: tid}],    events, conditions, futures, joins
+     "notes":  ["pool.py: changed after the process started", …]}
+
+Nothing is paused. Frames come from py-spy, which only copies memory; a thread that ran meanwhile is looked at twice before it
+is called the holder of a lock. Values are numbers, flags and names: never a text of any length, an item of a queue, or source.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from typing import Any
+
+from collectors import _pyspy
+from collectors._contract import Emitter, Request, Target, Try, absence, nothing_to_do
+from collectors._cpython import BadExpression, NotFound, PeekError, Process, Root, attach, evaluate
+from collectors._livequeues import Queues
+from collectors._locks import Locks, read
+from collectors._resolve import Names
+from collectors._threads import Thread, at_futex, dump, runs, started_ns
+from collectors._waits import wait_of
+from collectors._withblocks import Sources
+
+TIMEOUT_S = 2.0
+"""Of one py-spy: 15 to 80 ms as a rule, but one that pauses nothing has to retry on a process that runs hard."""
+READ_S = 1.5
+READ_BYTES = 64 * 1024 * 1024
+PARSE_S = 3.0
+"""Of reading source files, in all: each is read once for all processes and samples."""
+URGENCY = {"worker": 0, "core": 1, "coordinator": 2, "api": 3}
+_NAME = re.compile(r"[A-Za-z_][A-Za-z_.]{0,79}|-?\d{1,12}(\.\d{1,9})?")
+"""A text that may leave: the name of a class or a state, a number as the environment holds it. No id, no word of a user."""
+
+
+class Look:
+    """One process at one moment; second looks at its threads where a claim hangs on them."""
+
+    def __init__(self, process: Process, program: str, timeout_s: float) -> None:
+        self.process, self.program, self.timeout_s = process, program, timeout_s
+        self.before = runs(process.pid)
+        self.at_ns = time.time_ns()
+        self.stacks = dump(program, process.pid, timeout_s)
+        self.threads: list[Thread] = self.stacks if isinstance(self.stacks, list) else []
+        self.futexes = {t.tid: futex for t in self.threads if (futex := at_futex(process.pid, t.tid)) is not None}
+        self._again: dict[int, Thread] | None = None
+
+    def futex(self, tid: int) -> int | None:
+        return at_futex(self.process.pid, tid)
+
+    def stood(self, thread: Thread, depth: int) -> bool:
+        now = runs(self.process.pid).get(thread.tid)
+        if now is not None and now == self.before.get(thread.tid):
+            return True  # it has not run at all since before its stack was read
+        if self._again is None:
+            second = dump(self.program, self.process.pid, self.timeout_s)
+            self._again = {t.tid: t for t in second} if isinstance(second, list) else {}
+        later = self._again.get(thread.tid)
+        outer = len(thread.path) - depth
+        return later is not None and later.path[-outer:] == thread.path[-outer:]
+
+
+def photograph(target: Target, process: Process, request: Request, program: str, sources: Sources) -> tuple[dict[str, Any], _pyspy.Verdict]:
+    """Read one process. Returns the evidence, as far as it came, and the verdict on it."""
+    began = time.monotonic()
+    found: dict[str, Any] = {"at_ns": time.time_ns(), "python": ".".join(map(str, process.version)), "ms": 0.0}
+    found |= {"values": [], "queues": [], "locks": [], "waits": [], "notes": []}
+    look = Look(process, program, float(request.options.get("timeout_s", TIMEOUT_S)))
+    if not isinstance(look.stacks, list):
+        return found, look.stacks
+    found["at_ns"] = look.at_ns
+    names = Names(process, sources, started_ns(target.pid))
+    locks = Locks(names, look.futexes)
+    verdict = "OK", "", ""
+    try:
+        process.limit(READ_BYTES, READ_S)
+        # locks first: they are what another second would make untrue
+        tids = inner_ids(look.threads)
+        found["waits"] = [wait for thread in look.threads if (wait := wait_of(locks, thread, tids))]
+        found["locks"] = read(locks, look.threads, {wait["tid"] for wait in found["waits"]}, look)
+        found["queues"] = Queues(locks, look.threads).read()
+        found["values"] = values(process, target, list(request.options.get("live") or ()), look.threads)
+    except PeekError as error:
+        verdict = "PARTIAL", str(error), error.cure
+    found["notes"] = [f"{file}: {why}" for file, why in names.notes.items()]
+    found["ms"] = round((time.monotonic() - began) * 1000, 1)
+    return found, verdict
+
+
+def inner_ids(threads: list[Thread]) -> dict[int, int]:
+    return {thread.inner: thread.tid for thread in threads}
+
+
+def values(process: Process, target: Target, live: list[dict[str, Any]], threads: list[Thread]) -> list[dict[str, Any]]:
+    """What the engine declares for a process of this role. Several expressions of one name: of versions; the first that is there."""
+    found: dict[str, dict[str, Any]] = {}
+    held = roots(process, threads)
+    for one in live:
+        name, expr = str(one.get("name", "")), str(one.get("expr", ""))
+        if name in found or one.get("role") not in (None, target.role) or one.get("engine") not in (None, target.engine):
+            continue
+        try:
+            got = evaluate(process, expr, held)
+        except (NotFound, BadExpression):
+            continue
+        found[name] = {"name": name, "expr": expr, "type": got.type, "value": harmless(got.value), "torn": got.torn}
+    return list(found.values())
+
+
+def harmless(value: object) -> Any:
+    """A number, a flag or a name; of anything else only that it is there."""
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    return value if isinstance(value, str) and _NAME.fullmatch(value) else "…"
+
+
+def roots(process: Process, threads: list[Thread]) -> list[Root]:
+    """What the frames hold, as the starting points of expressions."""
+    found = []
+    for thread in threads:
+        for depth, frame in enumerate(thread.frames):
+            for name, address in frame.locals.items():
+                try:
+                    kind = process.type_name(address)
+                except PeekError:
+                    continue
+                found.append(Root(name, kind, address, thread.ident, thread.name, frame.name, frame.line, frame.file, thread.tid, depth))
+    return found
+
+
+def one(target: Target, sample: int, request: Request, emit: Emitter, program: str, sources: Sources, attempt: Try) -> None:
+    gone = absence(target)
+    if gone:
+        attempt.end(*gone)
+        return
+    try:
+        process = attach(target.pid)
+    except PeekError as error:
+        attempt.end(error.outcome, str(error), error.cure)
+        return
+    try:
+        found, verdict = photograph(target, process, request, program, sources)
+    finally:
+        process.close()
+    attempt.end(*verdict)
+    if verdict[0] in ("OK", "PARTIAL"):
+        about: dict[str, Any] = {"pid": target.pid, "sample": sample, "at_ns": found["at_ns"], "source": f"/proc/{target.pid}/mem"}
+        name = f"objects/pid-{target.pid}.{sample}.json"
+        attempt.evidence.append(emit.evidence(name, "live-json", json.dumps(found, ensure_ascii=True), **about))
+
+
+def collect(request: Request, emit: Emitter) -> None:
+    """Options: `live` declared values [{"name", "expr", "role", "engine"}], `timeout_s` of one py-spy, `py_spy` path of the program."""
+    targets = sorted(request.targets, key=lambda t: (URGENCY.get(t.role, 4), t.rank if t.rank is not None else 1 << 30))
+    program = None if request.sysroot else _pyspy.find(str(request.options.get("py_spy", "")))
+    sources = Sources(PARSE_S)
+    if not targets:
+        nothing_to_do(emit, "objects")
+        return
+    for sample in request.sampling():
+        for target in targets:
+            with emit.attempt(target.name, pid=target.pid, sample=sample) as attempt:
+                if request.sysroot:
+                    attempt.end("ABSENT", "no live processes in a recorded tree")
+                elif program is None:
+                    attempt.end(*_pyspy.NOT_FOUND)
+                else:
+                    one(target, sample, request, emit, program, sources, attempt)

@@ -1,0 +1,55 @@
+"""What is worth reading in the memory of vLLM's processes: counts, flags and sizes, found by name (v1 engine, 0.8 to 0.32).
+
+Read in v1/engine/core.py, v1/executor/multiproc_executor.py, v1/core/sched/ and config/, and on running engines. The core's
+main thread holds EngineCoreProc (or a subclass) in every state, a worker's main thread WorkerProc. The config objects are
+shared by reference, so what they say is what the engine does, whatever the command line asked for.
+"""
+
+from forensics.engines._profile import LiveExpr
+from forensics.model import Role
+
+_CONFIG = "EngineCore.vllm_config"
+
+
+def _core(name: str, *expressions: str) -> tuple[LiveExpr, ...]:
+    return tuple(LiveExpr(name, expr, Role.CORE) for expr in expressions)
+
+
+def _worker(name: str, *expressions: str) -> tuple[LiveExpr, ...]:
+    return tuple(LiveExpr(name, expr, Role.WORKER) for expr in expressions)
+
+
+LIVE = (
+    # requests that came in and that no step has seen: the gauges of the metrics endpoint do not know them
+    *_core("input_queue", "len(EngineCore.input_queue)"),
+    *_core("output_queue", "len(EngineCore.output_queue)"),
+    *_core("aborts_queue", "len(EngineCore.aborts_queue)"),
+    *_core("running_requests", "len(EngineCore.scheduler.running)"),
+    # a heap under the priority policy, before that a plain deque
+    *_core("waiting_requests", "len(EngineCore.scheduler.waiting._heap)", "len(EngineCore.scheduler.waiting)"),
+    *_core("batch_queue", "len(EngineCore.batch_queue)", "EngineCore.batch_queue"),  # None: one step at a time
+    *_core("batch_queue_size", "EngineCore.batch_queue_size"),
+    # calls that were sent and whose answer nobody has asked for yet; the one being waited for has already left it
+    *_core("calls_in_flight", "len(EngineCore.model_executor.futures_queue)"),
+    # seconds that the call now waited for had left when its wait began (a local of get_response in collective_rpc)
+    *_core("rpc_deadline_in_s", "ReadTimeoutWithWarnings.deadline"),
+    *_core("rpc_wait_started_s", "ReadTimeoutWithWarnings.started"),
+    *_core("async_scheduling", "EngineCore.async_scheduling", f"{_CONFIG}.scheduler_config.async_scheduling"),
+    *_core("scheduler_class", "type(EngineCore.scheduler)"),
+    *_core("executor_class", "type(EngineCore.model_executor)"),
+    *_core("executor_failed", "EngineCore.model_executor.is_failed"),
+    *_core("tensor_parallel_size", f"{_CONFIG}.parallel_config.tensor_parallel_size"),
+    *_core("pipeline_parallel_size", f"{_CONFIG}.parallel_config.pipeline_parallel_size"),
+    *_core("data_parallel_size", f"{_CONFIG}.parallel_config.data_parallel_size"),
+    *_core("world_size", f"{_CONFIG}.parallel_config.world_size"),
+    *_core("output_rank", "EngineCore.model_executor.output_rank"),
+    *_core("engine_index", "EngineCore.engine_index"),
+    *_core("engines_running", "EngineCore.engines_running"),
+    *_core("step_counter", "EngineCore.step_counter"),
+    *_core("max_num_seqs", f"{_CONFIG}.scheduler_config.max_num_seqs"),
+    *_core("execute_timeout_s", 'os.environ["VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS"]'),
+    *_worker("rank", "WorkerProc.rank"),
+    *_worker("async_scheduling", "WorkerProc.use_async_scheduling"),
+    *_worker("async_output_queue", "len(WorkerProc.async_output_queue)"),
+    *_worker("async_output_thread", "WorkerProc.async_output_copy_thread._native_id"),
+)
