@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-import sys
-from collections.abc import Iterator
 
+from collectors import _programs
 from collectors._contract import PTRACE_CURE
+from collectors._look import Look
 
 Verdict = tuple[str, str, str]
 """(outcome, reason, cure)"""
@@ -18,9 +18,14 @@ ZOMBIE: Verdict = ("ABSENT", "a zombie has no stack: it has exited and its paren
 KERNEL: Verdict = ("ABSENT", "a kernel thread has no Python stack", "")
 NOT_PYTHON: Verdict = ("ABSENT", "not a Python process", "")
 DENIED: Verdict = ("DENIED", "not permitted to read this process", PTRACE_CURE)
+TRACED: Verdict = ("DENIED", "another tracer (debugger, profiler) holds the process", "detach the other tracer")
+UNPAUSED: Verdict = ("TIMEOUT", "the process could not be paused", "")
+NO_PAUSE = (TRACED, UNPAUSED)
+"""Cured by reading without a pause, and by nothing else."""
 FINAL = (GONE, REUSED, ZOMBIE, KERNEL, NOT_PYTHON, DENIED)
 """Not cured by another try in another mode."""
 NOT_FOUND: Verdict = ("SKIPPED", "the py-spy program was not found", "install py-spy next to this interpreter, or put it on PATH")
+NO_INTERPRETER = "no interpreter state was found: it is starting, or a stack has more than 4096 frames"
 _INSIDE = "capture inside the container, or start py-spy through nsenter -t PID -m -p -r -w"
 
 FAILURES: tuple[tuple[str, Verdict], ...] = (
@@ -34,11 +39,16 @@ FAILURES: tuple[tuple[str, Verdict], ...] = (
     (r"Failed to find python version", NOT_PYTHON),
     (r"Unsupported version of Python", ("UNSUPPORTED", "this py-spy is older than the Python of the process", "upgrade py-spy")),
     # EPERM once we may attach at all: somebody else holds it. Reads like a lack of rights and is none
-    (r"suspend process(?s:.*)EPERM", ("DENIED", "another tracer (debugger, profiler) holds the process", "detach the other tracer")),
+    (r"suspend process(?s:.*)EPERM", TRACED),
     # stopped by a signal between our look and py-spy's
-    (r"suspend process", ("TIMEOUT", "the process could not be paused", "")),
+    (r"suspend process", UNPAUSED),
     (r"UNW_EBADREG", ("UNSUPPORTED", "native stacks across pid namespaces", _INSIDE)),
     (r"native stack traces with the --nonblocking", ("UNSUPPORTED", "native stacks need blocking mode", "")),
+    # not far enough into its start, or a thread with more than 4096 frames: py-spy tries each candidate by reading its stacks
+    (r"Failed to find a python interpreter", ("UNSUPPORTED", NO_INTERPRETER, "")),
+    (r"Max frame recursion depth reached", ("UNSUPPORTED", "a stack of more than 4096 frames", "")),
+    # the two views disagree on how many Python frames there are
+    (r"Failed to merge native and python frames", ("UNSUPPORTED", "native and Python frames do not fit together", "")),
     # a plain chroot: /proc/PID/exe already includes the root, and py-spy puts it in front once more
     (r"^Error: No such file or directory \(os error 2\)", ("UNSUPPORTED", "the interpreter lies behind a chroot", _INSIDE)),
     (r"os error 1[3]?\b", DENIED),
@@ -56,25 +66,30 @@ def classify(stderr: str) -> Verdict:
 
 
 def find(told: str = "") -> str | None:
-    """The py-spy program: as told, next to this interpreter, on PATH, or where its distribution was installed."""
+    """The py-spy program; see collectors._programs."""
+    return _programs.find("py-spy", told)
 
-    def candidates() -> Iterator[str]:
-        if told:
-            yield told
-            return
-        yield os.path.join(os.path.dirname(sys.executable), "py-spy")
-        # hardly ever reached, and these imports cost milliseconds
-        import sysconfig
 
-        yield os.path.join(sysconfig.get_path("scripts"), "py-spy")
-        yield from (os.path.join(folder, "py-spy") for folder in os.environ.get("PATH", "").split(os.pathsep) if folder)
-        from importlib import metadata
+_descriptor: dict[str, int] = {}
 
-        try:
-            for file in metadata.files("py-spy") or ():
-                if file.name == "py-spy":
-                    yield os.path.realpath(str(file.locate()))
-        except metadata.PackageNotFoundError:
-            pass  # the last place to look
 
-    return next((path for path in candidates() if os.path.isfile(path) and os.access(path, os.X_OK)), None)
+def command(program: str, flags: tuple[str, ...], pid: int, look: Look | None = None, entry: list[str] | None = None) -> list[str]:
+    """The command that dumps `pid`; behind `entry` (see collectors._nested) by its inner pid. Raises OSError."""
+    if not entry or look is None:
+        return [program, "dump", "--json", "--pid", str(pid), *flags]
+    if program not in _descriptor:
+        # inherited by every reader that we start from now on, which is harmless: it is open for reading
+        _descriptor[program] = os.open(program, os.O_RDONLY)
+        os.set_inheritable(_descriptor[program], True)
+    return [*entry, f"/proc/self/fd/{_descriptor[program]}", "dump", "--json", "--pid", str(look.inner), *flags]
+
+
+def judge(rc: int | None, stdout: bytes, stderr: str) -> Verdict:
+    """The verdict on a py-spy that ended by itself."""
+    if rc != 0:
+        return classify(stderr)
+    if not stdout.lstrip().startswith(b"["):
+        return "UNSUPPORTED", "py-spy printed something else than JSON", ""
+    if not stdout.strip(b"[] \n"):
+        return "EMPTY", "py-spy found no Python thread", ""
+    return "OK", "", ""

@@ -22,7 +22,7 @@ class Child:
 
     def __init__(self, command: list[str], timeout_s: float, limit_bytes: int) -> None:
         """Start `command` (absolute path first). Raises OSError when it cannot be started."""
-        self.command = command
+        self.command, self.timeout_s = command, timeout_s
         self.stdout, self.stderr = bytearray(), bytearray()
         self.rc: int | None = None
         self.ending = ""
@@ -35,7 +35,7 @@ class Child:
             self.pid = os.posix_spawn(
                 command[0],
                 command,
-                {**os.environ, "RUST_BACKTRACE": "0", "LC_ALL": "C"},
+                _environment(),
                 file_actions=[
                     (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
                     (os.POSIX_SPAWN_DUP2, out_write, 1),
@@ -108,6 +108,12 @@ class Child:
         for fd in self.fds:
             os.close(fd)
         self._limits.clear()
+
+
+def _environment() -> dict[str, str]:
+    """Ours, for programs whose words we read; and one that is written in Python must not import what PYTHONPATH has for an engine."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    return {**kept, "RUST_BACKTRACE": "0", "LC_ALL": "C"}
 
 
 class Pool:

@@ -27,8 +27,8 @@ Start = Callable[..., Started]
 HOME = Path(str(collectors.__file__)).parent
 PROBES = {"gpu": "pynvml"}
 """The one third-party module that a collector may load. py-spy is a program, not a module."""
-LARGER = {"stacks": 240}
-"""Collectors over the ceiling of 200 lines. stacks: each way in which py-spy fails is told apart beside the call."""
+LARGER: dict[str, int] = {}
+"""Collectors over the ceiling of 200 lines, with their own ceiling and the reason."""
 ATTEMPT_KEYS = {"type", "target", "pid", "sample", "outcome", "reason", "cure", "started_ns", "ended_ns", "evidence"}
 EVIDENCE_KEYS = {"type", "name", "kind", "pid", "sample", "source", "at_ns", "more", "truncated"}
 SAFE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@+~-]*(/[A-Za-z0-9_][A-Za-z0-9_.:@+~-]*)+")

@@ -69,8 +69,17 @@ sys.stdin.read()
 """
 
 
-def request(*pids: int, samples: int = 1, **more: Any) -> dict[str, Any]:
-    return {"targets": [{"pid": pid} for pid in pids], "samples": samples, "interval_s": 0.05, **more}
+def request(*pids: int, samples: int = 1, **options: Any) -> dict[str, Any]:
+    """py-spy alone, unless told otherwise: what pystack adds is in test_ladder.py."""
+    targets = [{"pid": pid} for pid in pids]
+    return {"targets": targets, "samples": samples, "interval_s": 0.05, "options": {"pystack": "/nonexistent", **options}}
+
+
+def dump_of(attempt: dict[str, Any]) -> str:
+    """The stacks among its evidence; the other file is that of the kernel waits."""
+    waits, dump = attempt["evidence"]
+    assert waits.startswith("stacks/wait-")
+    return str(dump)
 
 
 def fake(folder: Path, body: str) -> str:
@@ -91,7 +100,7 @@ def test_running_process_in_two_samples(collect: Collect, start: Start) -> None:
     for sample in (1, 2):
         attempt = found.one(target.pid, sample)
         name = f"stacks/pid-{target.pid}.{sample}.json"
-        assert (attempt["outcome"], attempt["reason"], attempt["evidence"]) == ("OK", "", [name])
+        assert (attempt["outcome"], attempt["reason"], dump_of(attempt)) == ("OK", "", name)
         assert names(found.json(name)) == ["inner", "<module>"]
         head = found.heads[name]
         assert head["kind"] == "pyspy-json"
@@ -115,7 +124,7 @@ def test_stopped_process_is_read_without_a_pause_and_stays_stopped(collect: Coll
     found = collect("stacks", request(target.pid))
     attempt = found.one(target.pid)
     assert (attempt["outcome"], attempt["reason"]) == ("OK", "the process is stopped")
-    (name,) = attempt["evidence"]
+    name = dump_of(attempt)
     assert found.heads[name]["source"].endswith("--nonblocking")
     assert "inner" in names(found.json(name))
     assert target.state == "T"
@@ -132,11 +141,11 @@ def test_thread_in_uninterruptible_sleep_is_never_waited_for(collect: Collect, s
 
     target.wait_for(in_d)
     try:
-        found = collect("stacks", request(target.pid, options={"timeout_s": 20}))
+        found = collect("stacks", request(target.pid, timeout_s=20))
         attempt = found.one(target.pid)
         assert "in uninterruptible sleep: thread" in attempt["reason"]
         assert attempt["outcome"] == "PARTIAL"
-        assert "vfork" in names(found.json(attempt["evidence"][0]))
+        assert "vfork" in names(found.json(dump_of(attempt)))
         assert in_d()
     finally:
         os.close(os.open(fifo, os.O_RDWR))
@@ -161,7 +170,9 @@ def test_what_has_no_stack_says_why(collect: Collect, start: Start) -> None:
             assert got[other.pid]["reason"] == "not a Python process"
             assert "gone" in got[gone.pid]["reason"]
             assert "another process now" in got[alive.pid]["reason"]
-        assert not found.content
+        assert set(found.content) == {
+            f"stacks/wait-pid-{other.pid}.{sample}.json" for sample in (1, 2)
+        }  # what the kernel says needs no Python
     finally:
         other.kill()
         other.wait()
@@ -170,7 +181,7 @@ def test_what_has_no_stack_says_why(collect: Collect, start: Start) -> None:
 def test_process_that_exits_under_the_reader(collect: Collect, start: Start, tmp_path: Path) -> None:
     target = start(WAITING)
     program = fake(tmp_path, 'kill -9 $pid; while ! grep -q "^State:.Z" /proc/$pid/status; do :; done; echo "Error: whatever" >&2; exit 1')
-    found = collect("stacks", request(target.pid, options={"py_spy": program}))
+    found = collect("stacks", request(target.pid, py_spy=program))
     attempt = found.one(target.pid)
     assert (attempt["outcome"], attempt["evidence"]) == ("ABSENT", [])
     assert "zombie" in attempt["reason"]
@@ -184,13 +195,13 @@ def test_traced_by_somebody_else(collect: Collect, start: Start) -> None:
     attempt = found.one(target.pid)
     assert attempt["outcome"] == "PARTIAL"
     assert f"traced by pid {tracer.pid}" in attempt["reason"]
-    assert "inner" in names(found.json(attempt["evidence"][0]))
+    assert "inner" in names(found.json(dump_of(attempt)))
 
 
 def test_reader_that_hangs_is_killed_with_all_its_children(collect: Collect, start: Start, tmp_path: Path) -> None:
     target = start(WAITING)
     program = fake(tmp_path, f"sleep 1000 &\necho $$ $! >> {tmp_path}/pids\nwait")
-    found = collect("stacks", request(target.pid, options={"py_spy": program, "timeout_s": 0.5}))
+    found = collect("stacks", request(target.pid, py_spy=program, timeout_s=0.5))
     attempt = found.one(target.pid)
     assert attempt["outcome"] == "TIMEOUT"
     assert attempt["reason"].count("no answer within 0.5 s") == 2  # in blocking mode, and without a pause
@@ -202,17 +213,17 @@ def test_reader_that_hangs_is_killed_with_all_its_children(collect: Collect, sta
 def test_failing_blocking_mode_falls_back(collect: Collect, start: Start, tmp_path: Path) -> None:
     target = start(WAITING)
     program = fake(tmp_path, '[ "$5" ] && echo "[{}]" && exit; echo "Error: Failed to suspend process" >&2; exit 1')
-    found = collect("stacks", request(target.pid, options={"py_spy": program}))
+    found = collect("stacks", request(target.pid, py_spy=program))
     attempt = found.one(target.pid)
     assert attempt["outcome"] == "PARTIAL"
-    assert "blocking mode failed: the process could not be paused" in attempt["reason"]
-    assert found.heads[attempt["evidence"][0]]["source"].endswith("--nonblocking")
+    assert "py-spy failed: the process could not be paused" in attempt["reason"]
+    assert found.heads[dump_of(attempt)]["source"].endswith("--nonblocking")
 
 
 def test_target_that_our_reader_left_stopped_is_continued(collect: Collect, start: Start, tmp_path: Path) -> None:
     target = start(WAITING)
     program = fake(tmp_path, '[ "$5" ] && echo "[{}]" && exit; kill -STOP $pid; sleep 1000')
-    found = collect("stacks", request(target.pid, options={"py_spy": program, "timeout_s": 0.5}))
+    found = collect("stacks", request(target.pid, py_spy=program, timeout_s=0.5))
     attempt = found.one(target.pid)
     assert "had left it stopped: continued" in attempt["reason"]
     assert "no answer within" in attempt["reason"]
@@ -222,7 +233,7 @@ def test_target_that_our_reader_left_stopped_is_continued(collect: Collect, star
 def test_target_that_somebody_else_stopped_is_left_alone(collect: Collect, start: Start, tmp_path: Path) -> None:
     target = start(WAITING)
     program = fake(tmp_path, 'kill -STOP $pid; while ! grep -q "^State:.T" /proc/$pid/status; do :; done; echo "[{}]"')
-    found = collect("stacks", request(target.pid, options={"py_spy": program}))
+    found = collect("stacks", request(target.pid, py_spy=program))
     attempt = found.one(target.pid)
     assert (attempt["outcome"], attempt["reason"]) == ("OK", "somebody stopped it while it was read")
     assert target.state == "T"
@@ -240,12 +251,12 @@ def test_target_that_somebody_else_stopped_is_left_alone(collect: Collect, start
 )
 def test_what_the_reader_prints_is_judged(collect: Collect, start: Start, tmp_path: Path, body: str, outcome: str, words: str) -> None:
     target = start(WAITING)
-    found = collect("stacks", request(target.pid, options={"py_spy": fake(tmp_path, body)}))
+    found = collect("stacks", request(target.pid, py_spy=fake(tmp_path, body)))
     attempt = found.one(target.pid)
     assert attempt["outcome"] == outcome
     assert words in attempt["reason"]
     if outcome == "PARTIAL":
-        (name,) = attempt["evidence"]
+        name = dump_of(attempt)
         assert found.heads[name]["truncated"] is True
         assert len(found.content[name]) == 16 * 1024 * 1024
 
@@ -274,7 +285,7 @@ def test_without_permission(collect: Collect, start: Start) -> None:
     assert program is not None
     with tempfile.TemporaryDirectory() as folder:  # where another user may execute it
         os.chmod(folder, 0o755)
-        found = collect("stacks", request(target.pid, options={"py_spy": shutil.copy(program, folder)}), as_nobody=True)
+        found = collect("stacks", request(target.pid, py_spy=shutil.copy(program, folder)), as_nobody=True)
     attempt = found.one(target.pid)
     assert attempt["outcome"] == "DENIED", attempt
     assert "CAP_SYS_PTRACE" in attempt["cure"]
@@ -283,7 +294,7 @@ def test_without_permission(collect: Collect, start: Start) -> None:
 
 def test_without_the_program(collect: Collect, start: Start) -> None:
     target = start(WAITING)
-    found = collect("stacks", request(target.pid, samples=2, options={"py_spy": "/nonexistent"}))
+    found = collect("stacks", request(target.pid, samples=2, py_spy="/nonexistent"))
     assert [a["outcome"] for a in found.of(target.pid)] == ["SKIPPED", "SKIPPED"]
     assert "install py-spy" in found.attempts[0]["cure"]
 
