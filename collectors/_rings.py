@@ -24,10 +24,8 @@ HEAD_BYTES = 512
 _WORD = re.compile(r"[A-Za-z_]\w{0,63}", re.ASCII)
 _KEY = re.compile(r"\d{4}|[A-Z].*\d|\d.*[A-Z]", re.ASCII)
 """An id or a key that happens to be written like a word; no method is named so."""
-_STRUCTURE = {"PROTO", "FRAME", "MARK", "MEMOIZE", "PUT", "BINPUT", "LONG_BINPUT"}
+_STRUCTURE = {"PROTO", "FRAME", "MEMOIZE", "PUT", "BINPUT", "LONG_BINPUT"}
 _TEXT = {"SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8", "UNICODE"}
-_NO_CALL = {("STOP", 1), ("TUPLE1", 1), ("TUPLE2", 2)}
-"""The message is a text, or a pair of texts: data, not a call with its arguments."""
 
 
 class Geometry(NamedTuple):
@@ -54,28 +52,28 @@ def geometries(size: int) -> list[Geometry]:
 
 
 def call_name(pickled: bytes) -> str:
-    """The method that a pickled (method, args, kwargs, …) names, or the class of what a response begins with; "" for anything else.
+    """The method that a pickled (method, args, kwargs, rank) names, or the class of what a response begins with; "" for anything else.
 
-    Opcodes are only listed, never executed, and only up to the first element: an argument is never looked at as a name.
+    Opcodes are only listed, never executed, and only up to the first element: an argument is never taken for a name. A text counts
+    only behind a MARK, which opens tuples of four and more: a text by itself, a pair or a triple is data, not a call.
     """
     texts: list[str] = []
+    marked = False
     try:
         for op, arg, _ in pickletools.genops(pickled):
-            if op.name in _STRUCTURE:
-                continue
-            if op.name in _TEXT and len(texts) < 2:
+            if op.name == "MARK" and not texts:
+                marked = True
+            elif op.name in _TEXT and len(texts) < 2:
                 texts.append(str(arg))
-                continue
-            if op.name == "GLOBAL" and not texts:  # protocols below 4: "module Class"
+            elif op.name == "GLOBAL" and not texts:  # protocols below 4: "module Class"
                 return _word(str(arg).rpartition(" ")[2].rpartition(".")[2])
-            if op.name == "STACK_GLOBAL" and len(texts) == 2:
+            elif op.name == "STACK_GLOBAL" and len(texts) == 2:
                 return _word(texts[1].rpartition(".")[2])
-            if (op.name, len(texts)) in _NO_CALL or not texts:
-                return ""
-            break
+            elif op.name not in _STRUCTURE:
+                break
     except (ValueError, IndexError, OverflowError, MemoryError):
-        return ""  # not a pickle, or cut before the first element ended
-    return _word(texts[0]) if texts and not _KEY.search(texts[0]) else ""
+        pass  # no pickle, or cut: what was complete before may still be a name
+    return _word(texts[0]) if marked and texts and not _KEY.search(texts[0]) else ""
 
 
 def _word(text: str) -> str:
