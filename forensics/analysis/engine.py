@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 import msgspec
 
-from forensics.analysis import coverage, stacks, timeline
+from forensics.analysis import coverage, stackreport, stacks, timeline
 from forensics.analysis.case import Case
+from forensics.analysis.merge import merge
+from forensics.analysis.peers import peers_of
 from forensics.analysis.rules import CannotTell, Rule, rules
 from forensics.analysis.times import iso
 from forensics.analysis.view import View
@@ -26,6 +28,9 @@ from forensics.model import (
     RuleResult,
     RuleStatus,
     Severity,
+    StackNode,
+    StackOutlier,
+    ThreadStack,
     TimelineEvent,
     TimeRange,
     Verdict,
@@ -65,11 +70,15 @@ def judge(case: Case) -> Report:
     """Judge every engine of a case and put the worst one's verdict and root on top."""
     judged = []
     groups, edges, events = [], [], []
+    tree: list[StackNode] = []
+    apart: list[StackOutlier] = []
     for engine in case.engines:
         view = View(case, engine)
         judged.append(_judge(view))
         named = [(t, p.label or p.role.value, p.rank.rank if p.rank else None) for p in engine.processes for t in view.threads_of(p)]
         groups += stacks.merge(named, engine.id)
+        told, outliers = stackreport.of_tree(merge(view.of(ThreadStack)), peers_of(engine), engine.id)
+        tree, apart = [*tree, *told], [*apart, *outliers]
         edges += view.waits
         events += timeline.of_engine(view, judged[-1].findings)
     hosts = _hosts(case)
@@ -85,6 +94,8 @@ def judge(case: Case) -> Report:
         clocks=tuple(case.clocks),
         timeline=tuple(events),
         stacks=tuple(groups),
+        stack_tree=tuple(tree),
+        outliers=tuple(apart),
         waits=tuple(edges),
         rules=(*(r for j in judged for r in j.results), *hosts[1]),
         inputs=tuple(case.inputs),

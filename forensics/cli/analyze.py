@@ -119,6 +119,7 @@ def write_reports(report: Report, out: Path) -> bool:
     """Write the report's forms into `out` (0700), each 0600 and whole or not at all. False, and said, when that failed."""
     from forensics.report import render
     from forensics.report.dot import dot
+    from forensics.report.folded import folded
 
     try:
         out.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -126,6 +127,8 @@ def write_reports(report: Report, out: Path) -> bool:
             _write_whole(out / name, render(report, fmt))
         if report.waits:
             _write_whole(out / "waits.dot", dot(report))
+        if report.stack_tree:
+            _write_whole(out / "stacks.folded", folded(report))
     except OSError as error:
         _say(f"the reports cannot be written into {out}: {error.strerror or error}. The report is printed all the same.")
         return False

@@ -6,7 +6,7 @@ import base64
 import hashlib
 
 from forensics.model import Finding, Report, TimelineEvent
-from forensics.report import grid, templating, times, view, waitgraph, waitwords
+from forensics.report import grid, stackwords, templating, times, view, waitgraph, waitwords
 
 MOST_EVENTS = 1000
 """Rows of the timeline. A page of more cannot be read; the JSON report has all of them."""
@@ -35,6 +35,8 @@ def to_html(report: Report) -> str:
         drawing=drawing,
         wait_lines=waitwords.wait_lines(report.waits),
         waits_sentence=waitwords.story(report.waits),
+        stackwords=stackwords,
+        stack_rows=list(stackwords.rows(report.stack_tree)),
         next_steps=view.next_steps(report),
         would_settle=view.would_settle(report),
         rules=view.sorted_rules(report.rules),

@@ -20,6 +20,8 @@ from forensics.model import (
     Root,
     RuleResult,
     StackGroup,
+    StackNode,
+    StackOutlier,
     TimelineEvent,
     TimeRange,
     Verdict,
@@ -49,6 +51,8 @@ def as_dict(report: Report) -> dict[str, Any]:
         "clocks": [_clock(c) for c in report.clocks],
         "timeline": [_event(e) for e in report.timeline],
         "stacks": [_stack(s) for s in report.stacks],
+        "stack_tree": [_node(n) for n in report.stack_tree],
+        "outliers": [_outlier(o) for o in report.outliers],
         "waits": [_wait(w) for w in report.waits],
         "waits_sentence": waitwords.story(report.waits),
         "rules": [_rule(r) for r in report.rules],
@@ -192,6 +196,52 @@ def _stack(group: StackGroup) -> dict[str, Any]:
         "ranks": list(group.ranks),
         "samples": group.samples,
         "moved": group.moved,
+    }
+
+
+def _node(node: StackNode) -> dict[str, Any]:
+    return {
+        "engine": node.engine or None,
+        "depth": node.depth,
+        "frames": list(node.frames),
+        "stacks": node.stacks,
+        "threads": node.threads,
+        "steady": node.steady,
+        "samples": node.samples,
+        "names": list(node.names),
+        "present": [
+            {
+                "role": p.role,
+                "group": p.group,
+                "has": p.has,
+                "lacks": p.lacks,
+                "unread": p.unread,
+                "processes": list(p.processes),
+                "stacks": p.stacks,
+            }
+            for p in node.present
+        ],
+        "outliers": node.outliers,
+        "left_out": node.left_out,
+    }
+
+
+def _outlier(o: StackOutlier) -> dict[str, Any]:
+    return {
+        "engine": o.engine or None,
+        "role": o.role,
+        "group": o.group,
+        "thread": o.thread,
+        "ranks": list(o.ranks),
+        "processes": list(o.processes),
+        "stands": o.stands,
+        "shared": o.shared or None,
+        "next": o.next or None,
+        "majority": o.majority,
+        "majority_ranks": list(o.majority_ranks),
+        "unread": o.unread,
+        "samples": o.samples,
+        **_ref(o.ref),
     }
 
 

@@ -11,10 +11,10 @@ import re
 from collections.abc import Iterable, Iterator
 
 from forensics.model import EvidenceRef, Finding, Report, RuleStatus
-from forensics.report import grid, times, view, waitwords
+from forensics.report import grid, stackwords, times, view, waitwords
 from forensics.report.safe import bounded, one_line, visible
 
-MOST_EVENTS, MOST_STACKS = 40, 12
+MOST_EVENTS, MOST_STACK_LINES = 40, 120
 """A ticket is for reading: the rest is counted here and stands in the JSON and HTML reports."""
 _QUOTE_CHARS = 600
 
@@ -196,15 +196,23 @@ def _timeline(report: Report) -> Iterator[str]:
 
 
 def _stacks(report: Report) -> Iterator[str]:
-    for s in report.stacks[:MOST_STACKS]:
-        who = view.rank_words(s.ranks) or ", ".join(s.processes)
-        moved = ", moved" if s.moved else ", not moved" if s.moved is False and s.samples > 1 else ""
-        yield f"- {prose(who)} · {prose(s.thread)} · {s.samples} sample{'s' * (s.samples != 1)}{moved}"
+    """Who is apart from its peers, then the merged stacks as a tree of text, outermost frame first."""
+    for o in report.outliers:
+        w = stackwords.outlier_words(o, report)
+        parted = f", parted after {code(o.shared)}" if o.shared and o.next else ""
+        yield f"- {prose(w.who)}: {code(w.where)}; {prose(w.others)}: {code(w.others_where)}{parted} ({prose(', '.join(w.detail))})"
+    if report.outliers:
         yield ""
-        yield from block("\n".join(map(one_line, s.frames)) or "no frame", "  ")
-        yield ""
-    if len(report.stacks) > MOST_STACKS:
-        yield f"- … {len(report.stacks) - MOST_STACKS} more groups in the JSON and HTML reports"
+    lines: list[str] = []
+    for node in report.stack_tree:
+        frames = [one_line(f) for f in stackwords.frame_lines(node.frames) or [stackwords.no_frames(node)]]
+        lines += [f"{'  ' * node.depth}{' ' if i else '-'} {frame}" for i, frame in enumerate(frames)]
+        who = [stackwords.apart_words(node).upper(), *stackwords.node_words(node)]
+        lines[-1] += f"  <- {one_line(' · '.join(part for part in who if part))}"
+    if lines:
+        yield from block("\n".join(lines[:MOST_STACK_LINES]))
+    if len(lines) > MOST_STACK_LINES:
+        yield f"- … {len(lines) - MOST_STACK_LINES} more lines of the merged stacks in the JSON and HTML reports"
 
 
 def _rules(report: Report) -> Iterator[str]:

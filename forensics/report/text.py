@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterable, Iterator
 
 from forensics.model import EngineReport, EvidenceRef, Finding, Grade, Report, Root, RuleStatus, Severity
-from forensics.report import times, view, waitwords
+from forensics.report import stackwords, times, view, waitwords
 from forensics.report.safe import clip, display_width, one_line
 
 Span = tuple[str, str]
@@ -19,7 +19,7 @@ _GUTTER = 11
 _GRADE = 13
 # How many of each fit on one screen of about 40 lines. What is left out is counted, never dropped silently.
 _MANY_CLAIMS, _MANY_WAITS, _MANY_REFUTED, _MANY_UNSEEN, _MANY_STEPS = 7, 5, 3, 5, 3
-_MANY_SOURCES = 6
+_MANY_SOURCES, _MANY_APART = 6, 2
 _NO_LIMIT = 1_000_000
 
 
@@ -54,6 +54,7 @@ def _screen(report: Report, width: int, many: int) -> Iterator[Line]:
     if len(report.engines) > 1:
         yield from _engines(report, width)
     yield from _waits(report, width, _MANY_WAITS * many)
+    yield from _apart(report, width, _MANY_APART * many)
     yield from _claims(report, width, _MANY_CLAIMS * many)
     yield from _refuted(report, width, _MANY_REFUTED * many)
     yield from _unseen(report, width, _MANY_UNSEEN * many)
@@ -153,6 +154,20 @@ def _waits(report: Report, width: int, limit: int) -> Iterator[Line]:
         gap = " " * (column - display_width(arrow) + 3)
         yield _row("" if i else "waits", [("", arrow), ("dim", f"{gap}{one_line(wait.via)}, {wait.grade.value}")])
     yield from _more(len(found) - limit, "wait")
+
+
+def _apart(report: Report, width: int, limit: int) -> Iterator[Line]:
+    """Ranks that stand elsewhere than most of their peers: of an engine that works, ranks part all the time."""
+    if report.verdict.state in ("healthy", "starting", "stopped"):
+        return
+    brief = stackwords.brief
+    for i, o in enumerate(report.outliers[:limit]):
+        w = stackwords.outlier_words(o, report)
+        said = f"{w.who} in {brief(w.where)}, {w.others} in {brief(w.others_where)}"
+        yield from _block("" if i else "apart", _wrapped(one_line(said), width - _GUTTER)[:2])
+        detail = (f"parted {brief(w.parted)}" if w.parted else "", *w.detail)
+        yield _row("", [("dim", f"  {one_line(' · '.join(part for part in detail if part))}")])
+    yield from _more(len(report.outliers) - limit, "outlier")
 
 
 def _claims(report: Report, width: int, limit: int) -> Iterator[Line]:

@@ -20,26 +20,13 @@ from forensics.model import (
     RuleStatus,
     Severity,
     TimelineEvent,
+    ranges,
 )
 from forensics.report import times
 
 ROLES = (FindingRole.ROOT, FindingRole.CASCADE, FindingRole.AMPLIFIER, FindingRole.TEARDOWN, FindingRole.CONTEXT)
 _SEVERITIES = (Severity.CRITICAL, Severity.WARNING, Severity.INFO)
 _STATUSES = (RuleStatus.FIRED, RuleStatus.INCONCLUSIVE, RuleStatus.ERRORED, RuleStatus.CLEAR, RuleStatus.NOT_APPLICABLE)
-
-
-def ranges(numbers: Iterable[int]) -> str:
-    """{0, 1, 2, 3, 7} as "0-3,7"."""
-    out: list[str] = []
-    start = last = None
-    for n in [*sorted(set(numbers)), None]:
-        if start is not None and last is not None and n == last + 1:
-            last = n
-            continue
-        if start is not None:
-            out.append(str(start) if start == last else f"{start}-{last}")
-        start = last = n
-    return ",".join(out)
 
 
 def rank_words(ranks: Sequence[int]) -> str:

@@ -53,7 +53,7 @@ def test_out_writes_private_files_and_still_prints(run, tmp_path):
     _, out, err = run(SAMPLES["stalled"](), out=folder)
     assert out == render(SAMPLES["stalled"](), "terminal")
     assert str(folder / "report.html") in err
-    assert sorted(os.listdir(folder)) == ["report.html", "report.json", "report.md", "waits.dot"]
+    assert sorted(os.listdir(folder)) == ["report.html", "report.json", "report.md", "stacks.folded", "waits.dot"]
     for name, fmt in (("report.json", "json"), ("report.md", "markdown"), ("report.html", "html")):
         assert (folder / name).read_text(encoding="utf-8") == render(SAMPLES["stalled"](), fmt)
         assert stat.S_IMODE((folder / name).stat().st_mode) == 0o600

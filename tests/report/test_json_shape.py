@@ -102,6 +102,41 @@ SHAPE = {
             "moved": (bool, type(None)),
         }
     ],
+    "stack_tree": [
+        {
+            "engine": MAYBE,
+            "depth": COUNT,
+            "frames": [TEXT],
+            "stacks": COUNT,
+            "threads": COUNT,
+            "steady": COUNT,
+            "samples": COUNT,
+            "names": [TEXT],
+            "present": [
+                {"role": TEXT, "group": TEXT, "has": TEXT, "lacks": TEXT, "unread": TEXT, "processes": [TEXT], "stacks": COUNT},
+            ],
+            "outliers": TEXT,
+            "left_out": COUNT,
+        }
+    ],
+    "outliers": [
+        {
+            "engine": MAYBE,
+            "role": TEXT,
+            "group": TEXT,
+            "thread": TEXT,
+            "ranks": [COUNT],
+            "processes": [TEXT],
+            "stands": TEXT,
+            "shared": MAYBE,
+            "next": MAYBE,
+            "majority": TEXT,
+            "majority_ranks": [COUNT],
+            "unread": TEXT,
+            "samples": COUNT,
+            **REF,
+        }
+    ],
     "waits": [
         {
             "waiter": TEXT,
