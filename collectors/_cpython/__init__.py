@@ -13,6 +13,7 @@ from collectors._cpython._errors import (
     Denied,
     Gone,
     Nonsense,
+    NoRoots,
     NotFound,
     NotPython,
     OutOfBounds,
@@ -20,10 +21,10 @@ from collectors._cpython._errors import (
     Unreadable,
     Unsupported,
 )
-from collectors._cpython._expression import evaluate
+from collectors._cpython._expression import candidates, evaluate, parse
 from collectors._cpython._process import Process, attach
 from collectors._cpython._records import Bounds, Found, LockState, Root, Snapshot
-from collectors._cpython._roots import roots
+from collectors._cpython._roots import parse_dump, roots
 
 __all__ = [
     "BadExpression",
@@ -32,6 +33,7 @@ __all__ = [
     "Found",
     "Gone",
     "LockState",
+    "NoRoots",
     "Nonsense",
     "NotFound",
     "NotPython",
@@ -43,6 +45,9 @@ __all__ = [
     "Unreadable",
     "Unsupported",
     "attach",
+    "candidates",
     "evaluate",
+    "parse",
+    "parse_dump",
     "roots",
 ]

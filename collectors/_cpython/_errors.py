@@ -89,3 +89,10 @@ class NotFound(PeekError):
 
     outcome = "EMPTY"
     exit_code = 4
+
+
+class NoRoots(PeekError):
+    """py-spy did not say what the frames hold. Names of modules can be read all the same."""
+
+    outcome = "PARTIAL"
+    exit_code = 3

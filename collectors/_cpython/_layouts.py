@@ -18,19 +18,19 @@ VERIFIED = ((3, 10), (3, 11), (3, 12), (3, 13))
 
 # the same in every version that we read
 OB_SIZE = 16
-TP_BASICSIZE, TP_ITEMSIZE, TP_DICT, TP_DICTOFFSET, TP_MRO = 32, 40, 264, 288, 344
+TP_BASICSIZE, TP_ITEMSIZE, TP_MEMBERS, TP_DICT, TP_DICTOFFSET, TP_MRO = 32, 40, 240, 264, 288, 344
 DICT_USED = 16
 SET_USED, SET_MASK, SET_TABLE, SET_ENTRY = 24, 32, 40, 16
 BYTEARRAY_START = 40
 FUNCTION_GLOBALS, FUNCTION_QUALNAME, FUNCTION_MODULE = 16, 40, 104
 METHOD_FUNCTION, METHOD_SELF = 16, 24
-DESCRIPTOR_NAME, DESCRIPTOR_MEMBER = 24, 40
-MEMBER_TYPE, MEMBER_OFFSET = 8, 16
+EXCEPTION_ARGS = 24
+MEMBER_TYPE, MEMBER_OFFSET, MEMBER_SIZE = 8, 16, 40
 MODULE_DICT = 16
 CELL_CONTENT = 16
 DEQUE_LEFT_BLOCK, DEQUE_LEFT_INDEX, DEQUE_MAXLEN, DEQUE_BLOCK_ITEMS = 24, 40, 64, 64
 """A block is: link to the left one, 64 items, link to the right one."""
-ODICT_FIRST, ODICT_NODE_NEXT = 80, 16
+ODICT_FIRST, ODICT_NODE_NEXT = 48, 16
 """collections.OrderedDict keeps its own order in a list of nodes (key, hash, next, previous)."""
 
 # bits of tp_flags
@@ -60,7 +60,9 @@ class Layout(NamedTuple):
     str_kind_shift: int = 2
     """Of the three bits of `kind` in the state word; compact and ascii follow them."""
     str_ascii_size: int = 40
-    """sizeof(PyASCIIObject): where the characters of compact ASCII begin; 16 bytes further those of any other compact one."""
+    """sizeof(PyASCIIObject): where the characters of compact ASCII begin."""
+    str_compact_size: int = 56
+    """sizeof(PyCompactUnicodeObject): where those of other compact strings begin, and where the pointer of one that is not compact lies."""
     dict_keys: int = 32
     dict_values: int = 40
     keys_kind: bool = True
@@ -85,6 +87,7 @@ _V311 = _V312._replace(
     ht_cached_keys=872,
     int_tagged=False,
     str_ascii_size=48,
+    str_compact_size=72,
     managed="pointer",
     interp_modules=888,
 )

@@ -6,10 +6,12 @@ space it was opened on: when the process ends or executes another program, reads
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import struct
 import time
+from collections.abc import Iterator
 
 from collectors._cpython._errors import Denied, Gone, OutOfBounds, Unreadable
 
@@ -49,10 +51,16 @@ class Memory:
             os.close(self._fd)
             self._fd = -1
 
-    def limit(self, nbytes: float = FOREVER, seconds: float = FOREVER) -> None:
-        """Bound what is read from now on. Called again, it starts a new bound; without arguments it lifts it."""
-        self._bytes_left = nbytes
-        self._until = time.monotonic() + seconds
+    @contextlib.contextmanager
+    def limited(self, nbytes: float, seconds: float) -> Iterator[None]:
+        """Bound what is read inside; a bound around this one stays in force."""
+        before = self._bytes_left, self._until
+        self._bytes_left = allowed = min(self._bytes_left, nbytes)
+        self._until = min(self._until, time.monotonic() + seconds)
+        try:
+            yield
+        finally:
+            self._bytes_left, self._until = before[0] - (allowed - self._bytes_left if before[0] != FOREVER else 0), before[1]
 
     def read(self, address: int, size: int) -> bytes:
         """Exactly `size` bytes at `address`."""
@@ -88,19 +96,32 @@ class Memory:
                 break
         return out
 
-    def record(self) -> None:
-        """Remember every read from here on, for `changed`."""
+    @contextlib.contextmanager
+    def recorded(self) -> Iterator[None]:
+        """Remember every read inside, for `changed`."""
         self._record = []
+        try:
+            yield
+        finally:
+            self._record = None
+
+    @contextlib.contextmanager
+    def unrecorded(self) -> Iterator[None]:
+        """For what changes without meaning anything: flags and caches inside type objects."""
+        record, self._record = self._record, None
+        try:
+            yield
+        finally:
+            self._record = record
 
     def changed(self) -> bool:
-        """Whether anything that was read since `record` reads differently now; ends the recording.
+        """Inside `recorded`: whether anything that was read so far reads differently now.
 
         When nothing does, everything that was read stood so at one same moment (that between the last first read and the first
         second one), unless it changed and changed back.
         """
-        record, self._record = self._record or [], None
         try:
-            return any(self._pread(address, len(data)) != data for address, data in record)
+            return any(self._pread(address, len(data)) != data for address, data in self._record or ())
         except Unreadable:
             return True
 

@@ -20,6 +20,9 @@ class Bounds(NamedTuple):
     seconds: float = 0.5
 
 
+DEFAULT_BOUNDS = Bounds()
+
+
 class Snapshot(NamedTuple):
     """A value as plain JSON, see `_snapshot`."""
 
@@ -42,8 +45,9 @@ class LockState(NamedTuple):
     locked: bool | None
     """Event: not set; Thread: not ended. None when it cannot be told."""
     owner_ident: int | None = None
-    """Thread ident (pthread) of the holder: of re-entrant locks only, a plain lock stores none."""
-    count: int | None = None
+    """Thread ident (pthread) of the holder: of re-entrant locks only, a plain lock stores none. Of a Thread its own."""
+    depth: int | None = None
+    """How often the owner has acquired it."""
     waiting: tuple[tuple[int, int], ...] = ()
     """Condition and Event: for each thread in wait(), the range of the futex word that it waits at. `word_range` is that of the lock."""
 
