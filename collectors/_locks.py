@@ -179,7 +179,7 @@ def read(locks: Locks, threads: list[Thread], apart: set[int], check: Checks) ->
                 "place": waiting[0].place,
                 "owner": tids.get(state.owner_ident or 0),
                 "owner_known": state.owner_ident is None or state.owner_ident in tids,
-                "count": state.count,
+                "count": state.depth,
                 "waiters": sorted(wait.thread.tid for wait in waiting),
                 # a plain lock has one holder: two mean that one of the frames has moved on
                 "inside": inside if len(inside) == 1 and state.owner_ident is None else [],

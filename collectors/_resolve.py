@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import time
 from collections.abc import Iterable
 
 from collectors._cpython import Gone, OutOfBounds, PeekError, Process
@@ -16,8 +17,10 @@ MODULE_PARTS = 12
 class Names:
     """Resolves names of one process as its frames would."""
 
-    def __init__(self, process: Process, sources: Sources, started_ns: int) -> None:
+    def __init__(self, process: Process, sources: Sources, started_ns: int, until: float) -> None:
         self.process = process
+        self.until = until
+        """By time.monotonic(): past it every look raises OutOfBounds."""
         self.notes: dict[str, str] = {}
         """File to the reason why its source says nothing here."""
         self._sources, self._started_ns = sources, started_ns
@@ -67,6 +70,8 @@ class Names:
 
     def get(self, address: int, name: str) -> int | None:
         """An attribute, None where there is none or it cannot be read."""
+        if time.monotonic() > self.until:
+            raise OutOfBounds("the bound of time was reached")
         try:
             return self.process.get(address, name)
         except (Gone, OutOfBounds):

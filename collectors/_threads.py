@@ -13,9 +13,11 @@ import time
 from typing import Any, NamedTuple
 
 from collectors import _pyspy
+from collectors._cpython import PeekError, Process
 from collectors._spawn import Pool
 
 OUTPUT_LIMIT_BYTES = 32 * 1024 * 1024
+THREADS_MAX = 4096
 FRAMES_MAX = 400
 """Of one thread, innermost first: a recursion of thousands holds nothing new."""
 _FUTEX = {202, 219} if os.uname().machine == "x86_64" else {98, 128}
@@ -91,6 +93,28 @@ def _thread(raw: dict[str, Any], inner: dict[int, int]) -> Thread:
     )
     tid = int(raw.get("os_thread_id") or 0)
     return Thread(inner.get(tid, tid), int(raw.get("thread_id") or 0), str(raw.get("thread_name") or ""), frames, tid)
+
+
+def identified(process: Process, threads: list[Thread]) -> list[Thread]:
+    """The threads with the kernel's ids that py-spy leaves out (Python 3.10, where it would have to pause): from `threading` itself."""
+    if all(thread.tid for thread in threads):
+        return threads
+    native: dict[int, int] = {}
+    try:
+        for key, value in process.pairs(process.get(process.modules()["threading"], "_active"), THREADS_MAX):
+            ident, tid = process.value(key), process.value(process.get(value, "_native_id"))
+            if isinstance(ident, int) and isinstance(tid, int):
+                native[ident] = tid
+    except (PeekError, KeyError):
+        pass  # those that were read stand
+    ours, inner = set(_tids(process.pid)), _inner_ids(process.pid)
+    found = []
+    for thread in threads:
+        tid = thread.tid or native.get(thread.ident, 0)
+        if not thread.tid and inner.get(tid, tid) not in ours:  # a forked main thread may still carry its parent's
+            tid = process.pid if thread.name == "MainThread" else 0
+        found.append(thread if thread.tid else thread._replace(tid=inner.get(tid, tid), inner=tid))
+    return found
 
 
 def _inner_ids(pid: int) -> dict[int, int]:

@@ -11,13 +11,16 @@ from collectors._locks import Locks, is_condition_wait
 from collectors._threads import Frame, Thread
 
 _PLUMBING = ("/threading.py", "/queue.py", "/concurrent/futures/_base.py")
+_OUTERMOST = ("run", "_bootstrap_inner", "_bootstrap")
+"""Of threading.py, and no wait: where a thread begins."""
 _FLAGS = {"threading.Event": "_flag", "concurrent.futures._base.Future": "_state"}
 _JOINS = ("join", "_wait_for_tstate_lock")
 
 
 def caller(thread: Thread) -> tuple[int, Frame | None]:
     """The innermost frame of the program itself, with its depth."""
-    return next(((depth, f) for depth, f in enumerate(thread.frames) if not f.file.endswith(_PLUMBING)), (len(thread.frames), None))
+    inner = ((depth, f) for depth, f in enumerate(thread.frames) if not f.file.endswith(_PLUMBING) or f.function in _OUTERMOST)
+    return next(inner, (len(thread.frames), None))
 
 
 def place_of(locks: Locks, thread: Thread, address: int) -> str:

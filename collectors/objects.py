@@ -26,14 +26,13 @@ from collectors._cpython import BadExpression, NotFound, PeekError, Process, Roo
 from collectors._livequeues import Queues
 from collectors._locks import Locks, read
 from collectors._resolve import Names
-from collectors._threads import Thread, at_futex, dump, runs, started_ns
+from collectors._threads import Thread, at_futex, dump, identified, runs, started_ns
 from collectors._waits import wait_of
 from collectors._withblocks import Sources
 
 TIMEOUT_S = 2.0
 """Of one py-spy: 15 to 80 ms as a rule, but one that pauses nothing has to retry on a process that runs hard."""
 READ_S = 1.5
-READ_BYTES = 64 * 1024 * 1024
 PARSE_S = 3.0
 """Of reading source files, in all: each is read once for all processes and samples."""
 URGENCY = {"worker": 0, "core": 1, "coordinator": 2, "api": 3}
@@ -49,7 +48,7 @@ class Look:
         self.before = runs(process.pid)
         self.at_ns = time.time_ns()
         self.stacks = dump(program, process.pid, timeout_s)
-        self.threads: list[Thread] = self.stacks if isinstance(self.stacks, list) else []
+        self.threads: list[Thread] = identified(process, self.stacks) if isinstance(self.stacks, list) else []
         self.futexes = {t.tid: futex for t in self.threads if (futex := at_futex(process.pid, t.tid)) is not None}
         self._again: dict[int, Thread] | None = None
 
@@ -62,8 +61,8 @@ class Look:
             return True  # it has not run at all since before its stack was read
         if self._again is None:
             second = dump(self.program, self.process.pid, self.timeout_s)
-            self._again = {t.tid: t for t in second} if isinstance(second, list) else {}
-        later = self._again.get(thread.tid)
+            self._again = {t.ident: t for t in second} if isinstance(second, list) else {}
+        later = self._again.get(thread.ident)
         outer = len(thread.path) - depth
         return later is not None and later.path[-outer:] == thread.path[-outer:]
 
@@ -77,11 +76,10 @@ def photograph(target: Target, process: Process, request: Request, program: str,
     if not isinstance(look.stacks, list):
         return found, look.stacks
     found["at_ns"] = look.at_ns
-    names = Names(process, sources, started_ns(target.pid))
+    names = Names(process, sources, started_ns(target.pid), time.monotonic() + READ_S)
     locks = Locks(names, look.futexes)
     verdict = "OK", "", ""
     try:
-        process.limit(READ_BYTES, READ_S)
         # locks first: they are what another second would make untrue
         tids = inner_ids(look.threads)
         found["waits"] = [wait for thread in look.threads if (wait := wait_of(locks, thread, tids))]
