@@ -17,6 +17,7 @@ from forensics.analysis.parse import Input, Sink
 from forensics.analysis.parse.clock import read_clock
 from forensics.analysis.parse.patches import operator_patches
 from forensics.analysis.times import Calendar, iso, latest_date_hint
+from forensics.analysis.unite import unite
 from forensics.bundle import BundleError, Item, Source, open_sources
 from forensics.model import Alignment, EvidenceRef, Outcome, ProcessState, TimeRange
 
@@ -53,6 +54,7 @@ def read_inputs(paths: Sequence[str | Path]) -> Case:
             case.inputs.append(source.label)
             seen_anything = _read_source(source, case) or seen_anything
             case.unread += source.losses
+    unite(case)
     if not seen_anything:
         looked = "; ".join(case.unread[:5]) or "the inputs are empty"
         raise NothingToAnalyze(f"nothing to analyse in {', '.join(str(p) for p in paths)}: {looked}")

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from forensics.analysis.locks import HeldLock
 from forensics.analysis.stacks import ThreadView, operation
 from forensics.analysis.view import View
-from forensics.model import EngineProcess, EvidenceRef, Grade, QueueDepth, Role, Wait
+from forensics.model import EngineProcess, EventWait, EvidenceRef, Grade, QueueDepth, Role, Wait
 
 _VIA = {
     "collective": "collective",
@@ -79,6 +79,8 @@ class _Graph:
                 yield self._edge(process, thread, state, grade, self._name(member), member), member
         elif state in ("queue-put", "queue-get") and (queue := self._queue(process, thread)):
             yield self._for_queue(process, thread, state, grade, queue)
+        elif waited := self._event(process, thread):
+            yield self._for_event(process, thread, state, grade, waited)
         else:
             yield self._edge(process, thread, state, grade, thread.target or "unknown"), None
 
@@ -132,15 +134,30 @@ class _Graph:
     def _for_queue(
         self, process: EngineProcess, thread: ThreadView, state: str, grade: Grade, queue: QueueDepth
     ) -> tuple[Wait, Member | None]:
-        """A put waits for a thread that takes, a get for one that gives; either is known only where it is inside the other call."""
-        taking = queue.getting if state == "queue-put" else queue.putting
-        other = next((t for t in self.view.threads_of(process) if t.tid in taking), None)
+        """A put waits for a thread that takes, a get for one that gives: told by the function that such a thread runs."""
+        taking = (*queue.getting, *queue.takers) if state == "queue-put" else (*queue.putting, *queue.givers)
+        other = next((t for t in self.view.threads_of(process) if t.tid in taking and t is not thread), None)
         held = f"{queue.queue}, {queue.depth} of {queue.capacity}" if queue.capacity else f"{queue.queue}, {queue.depth} in it"
         if other:
             member = (process, other)
             return self._edge(process, thread, state, grade, self._name(member), member, held, (queue.ref,)), member
         who = "whoever takes from" if state == "queue-put" else "whoever puts into"
         return self._edge(process, thread, state, grade, f"{who} {queue.queue}", detail=held, refs=(queue.ref,)), None
+
+    def _event(self, process: EngineProcess, thread: ThreadView) -> EventWait | None:
+        """The newest reading of the event, future or thread that a thread waits for."""
+        mine = [e for e in self.view.of(EventWait) if (e.node, e.pid, e.tid) == (process.info.node, process.pid, thread.tid)]
+        return max(mine, key=lambda e: e.sample, default=None)
+
+    def _for_event(
+        self, process: EngineProcess, thread: ThreadView, state: str, grade: Grade, waited: EventWait
+    ) -> tuple[Wait, Member | None]:
+        other = next((t for t in self.view.threads_of(process) if waited.target is not None and t.tid == waited.target), None)
+        if other:
+            member = (process, other)
+            return self._edge(process, thread, state, grade, self._name(member), member, "its end", (waited.ref,)), member
+        what = f"whoever sets {waited.place or waited.kind}" if waited.flag == "false" else f"{waited.place or waited.kind}"
+        return self._edge(process, thread, state, grade, what, refs=(waited.ref,)), None
 
     # ---- in words
 

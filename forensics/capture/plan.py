@@ -22,7 +22,9 @@ SETTLE_S = 1.5
 URGENT = ("stacks", "queues", "process", "cpu", "health")
 """Changes from second to second: all at once, at t0, and never niced."""
 SAMPLED = ("stacks", "queues", "process", "cpu")
-LATER = ("memory", "clock", "gpu", "thermal", "patches", "kernel", "rpclogs")
+DEEPER = ("rings", "objects")
+"""Read without a pause, and worth less than the first look: after it, and with every further one."""
+LATER = (*DEEPER, "memory", "clock", "gpu", "thermal", "patches", "kernel", "rpclogs")
 """Most volatile first; run while the samplers sleep."""
 NICED = ("kernel", "rpclogs")
 NICE, PROMPT = 10, -10
@@ -73,6 +75,8 @@ def make_plan(found: Discovery, depth: str = "standard", deadline_s: float = 60.
         "process": INTERVAL_S + 8,
         "cpu": INTERVAL_S + 8,
         "health": 10.0,
+        "rings": 10.0,
+        "objects": 6 + 2.0 * targets,
         "memory": 10.0,
         "clock": 10.0,
         "thermal": 10.0,
@@ -88,7 +92,7 @@ def make_plan(found: Discovery, depth: str = "standard", deadline_s: float = 60.
             collector=name,
             deadline_s=min(deadlines[name], deadline_s),
             samples=2 if name in SAMPLED else 1,
-            nice=NICE if name in NICED else PROMPT if name in URGENT else 0,
+            nice=NICE if name in NICED else PROMPT if name in (*URGENT, *DEEPER) else 0,
             max_bytes=log_bytes if name == "rpclogs" else 64 * MIB,
             options=options.get(name, {}),
         )
@@ -112,8 +116,21 @@ def _rounds(window_s: float, deadline_s: float) -> tuple[tuple[int, float], ...]
 
 
 def again(first: Plan, sample: int) -> tuple[Step, ...]:
-    """The steps of one further look: everything volatile, once. Health as well: what it says *while* nothing moves is the point."""
-    return tuple(_changed(step, samples=1, first_sample=sample, deadline_s=max(8.0, step.deadline_s - INTERVAL_S)) for step in first.urgent)
+    """The steps of one further look: everything volatile, once. Health as well: what it says *while* nothing moves is the point.
+
+    Native frames cost their target a longer pause: taken now that it stands still, never of an engine that may be well.
+    """
+    steps = (*first.urgent, *(step for step in first.later if step.collector in DEEPER))
+    return tuple(
+        _changed(
+            step,
+            samples=1,
+            first_sample=sample,
+            deadline_s=max(8.0, step.deadline_s - INTERVAL_S),
+            options={**step.options, "native": True} if step.collector == "stacks" else step.options,
+        )
+        for step in steps
+    )
 
 
 def _changed(step: Step, **changes: Any) -> Step:
@@ -134,7 +151,17 @@ def _options(found: Discovery, depth: str, inputs: Mapping[str, Any]) -> dict[st
     if kinds:
         options["queues"] = {"metrics_paths": union("metrics_paths"), "load_paths": union("load_paths")}
         options["health"] = {"health_paths": union("health_paths")}
+        options["objects"] = {"live": _live(found)}
     return options
+
+
+def _live(found: Discovery) -> list[dict[str, Any]]:
+    """What each engine's own file declares worth reading in its processes' memory."""
+    return [
+        {"name": one.name, "expr": one.expr, "role": one.role.value, "engine": engine.id}
+        for engine in found.engines
+        for one in profile(engine.kind).live
+    ]
 
 
 def request(step: Step, found: Discovery, sysroot: str = "") -> dict[str, Any]:

@@ -8,7 +8,7 @@ import pytest
 
 from forensics import engines
 from forensics.capture.discovery import Discovery
-from forensics.capture.plan import URGENT, Look, again, look, make_plan, request, standing
+from forensics.capture.plan import DEEPER, URGENT, Look, again, look, make_plan, request, standing
 from forensics.engines import ProgressReading
 from forensics.model import ProcessInfo
 
@@ -34,7 +34,7 @@ def test_volatile_things_come_first_and_are_never_niced() -> None:
     assert tuple(step.collector for step in plan.urgent) == URGENT
     assert all(step.nice <= 0 for step in plan.urgent)
     assert {step.collector: step.samples for step in plan.urgent} == {"stacks": 2, "queues": 2, "process": 2, "cpu": 2, "health": 1}
-    assert [step.collector for step in plan.later][:2] == ["memory", "clock"] and plan.later[-1].collector == "rpclogs"
+    assert [step.collector for step in plan.later][:4] == ["rings", "objects", "memory", "clock"] and plan.later[-1].collector == "rpclogs"
     assert {step.collector for step in plan.later if step.nice > 0} == {"kernel", "rpclogs"}
     assert all(0 < step.deadline_s <= 60 for step in (*plan.urgent, *plan.later))
 
@@ -54,7 +54,9 @@ def test_rounds_follow_the_window_and_leave_room_before_the_deadline() -> None:
 
 def test_a_further_look_continues_the_numbering() -> None:
     steps = again(make_plan(FOUND), 3)
-    assert tuple(step.collector for step in steps) == URGENT
+    assert tuple(step.collector for step in steps) == (*URGENT, *DEEPER)
+    assert [step.collector for step in steps if step.options.get("native")] == ["stacks"], "longer pauses only of what stands still"
+    assert not any(step.options.get("native") for step in make_plan(FOUND).urgent)
     assert {(step.samples, step.first_sample, step.last_sample) for step in steps} == {(1, 3, 3)}
 
 

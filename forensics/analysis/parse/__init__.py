@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
-from forensics.analysis.parse import clock, health, kernel, log, nvml, objects, patches, procfiles, prometheus, pyspy, rings, table, top
+from forensics.analysis.parse import (
+    clock,
+    cores,
+    health,
+    kernel,
+    log,
+    nvml,
+    objects,
+    patches,
+    procfiles,
+    prometheus,
+    pyspy,
+    pystack,
+    rings,
+    table,
+    top,
+)
 from forensics.analysis.parse._base import Input, Parser, Sink
 
 # Ranked: what is recognised by an unmistakable head first, plain log text last.
 PARSERS: tuple[Parser, ...] = (
     table.PARSER,
     pyspy.PARSER,
+    pystack.PARSER,
+    cores.PARSER,
     rings.PARSER,
     objects.PARSER,
     procfiles.PARSER,

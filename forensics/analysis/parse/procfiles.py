@@ -13,6 +13,7 @@ import msgspec
 
 from forensics.analysis.parse._base import Input, Parser, Sink
 from forensics.analysis.parse.sockets import socket_queues
+from forensics.analysis.parse.waits import thread_waits
 from forensics.analysis.times import SECOND
 from forensics.model import (
     CpuSample,
@@ -57,6 +58,8 @@ def parse(inp: Input, sink: Sink) -> None:
     _thermal(shot, inp, at, sink, ref)
     for queue in socket_queues(shot.files, shot.links, node=inp.node, at=at, sample=inp.sample, ref=ref):
         sink.add(queue)
+    for wait in thread_waits(shot.files, node=inp.node, at=at, sample=inp.sample, ref=ref):
+        sink.add(wait)
 
 
 Ref = Callable[[str, str], EvidenceRef]

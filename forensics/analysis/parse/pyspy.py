@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 import msgspec
 
 from forensics.analysis.parse._base import Input, Parser, Sink
+from forensics.analysis.parse._names import bounded, plain
 from forensics.model import Frame, ProcessInfo, ThreadStack
 
 
@@ -14,6 +16,8 @@ class _Frame(msgspec.Struct):
     name: str = ""
     filename: str = ""
     short_filename: str | None = None
+    module: str | None = None
+    """The library of a native frame (`--native`); null for Python."""
     line: int = 0
 
 
@@ -37,8 +41,10 @@ _FRAME = re.compile(r"^ {4}(\S.*) \((.*):(\d+)\)$")
 def _parse_json(inp: Input, sink: Sink) -> None:
     for thread in _DECODER.decode(bytes(inp.data)):
         tid = thread.os_thread_id or thread.thread_id
-        frames = tuple(Frame(name=f.name, file=f.short_filename or f.filename, line=f.line) for f in thread.frames)
-        name = thread.thread_name or ""
+        mixed = [_frame(f.name, f.short_filename or f.filename, f.line, f.module) for f in thread.frames]
+        python = [f for f in mixed if not f.native]
+        frames = bounded(python)
+        name = plain(thread.thread_name or "")
         sink.add(
             ThreadStack(
                 node=inp.node,
@@ -50,9 +56,17 @@ def _parse_json(inp: Input, sink: Sink) -> None:
                 active=thread.active,
                 gil=thread.owns_gil,
                 frames=frames,
+                mixed=bounded(mixed) if len(python) < len(mixed) else (),
                 sample=inp.sample,
             )
         )
+
+
+@lru_cache(maxsize=1 << 16)
+def _frame(name: str, file: str, line: int, module: str | None) -> Frame:
+    """Threads that stand at the same place share their frames: a large case holds each place once."""
+    native = module is not None
+    return Frame(name=plain(name), file=plain(module.rpartition("/")[2] if module else file, 300), line=line, native=native)
 
 
 def _parse_text(inp: Input, sink: Sink) -> None:
@@ -68,13 +82,13 @@ def _parse_text(inp: Input, sink: Sink) -> None:
             ThreadStack(
                 node=inp.node,
                 at=inp.at,
-                ref=inp.ref(f'thread {tid} "{head[4] or ""}"', _quote(tuple(frames))),
+                ref=inp.ref(f'thread {tid} "{head[4] or ""}"', _quote(bounded(frames))),
                 pid=pid,
                 tid=tid,
-                name=head[4] or "",
+                name=plain(head[4] or ""),
                 active=head[2] == "active",
                 gil=head[3] is not None,
-                frames=tuple(frames),
+                frames=bounded(frames),
                 sample=inp.sample,
             )
         )
@@ -89,7 +103,7 @@ def _parse_text(inp: Input, sink: Sink) -> None:
             finish()
             head, frames = m, []
         elif m := _FRAME.match(line):
-            frames.append(Frame(name=m[1], file=m[2], line=int(m[3])))
+            frames.append(Frame(name=plain(m[1]), file=plain(m[2], 300), line=int(m[3])))
     finish()
 
 
