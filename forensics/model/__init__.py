@@ -22,6 +22,7 @@ from forensics.model.findings import (
 )
 from forensics.model.observations import (
     ConfigValue,
+    CoreFile,
     CpuSample,
     EventWait,
     Frame,
@@ -56,6 +57,7 @@ __all__ = [
     "Alignment",
     "Attempt",
     "ConfigValue",
+    "CoreFile",
     "Coverage",
     "CoverageCell",
     "CpuSample",

@@ -20,7 +20,10 @@ class Frame(Record, frozen=True, kw_only=True, omit_defaults=True):
     name: str
     """Qualified name where the reader gives it: "MessageQueue.dequeue"."""
     file: str
+    """Of a native frame the library, without its folder: "libnccl.so.2"."""
     line: int = 0
+    native: bool = False
+    """Machine code of a library, not Python."""
 
 
 class ThreadStack(Observation, frozen=True, kw_only=True, omit_defaults=True):
@@ -32,12 +35,27 @@ class ThreadStack(Observation, frozen=True, kw_only=True, omit_defaults=True):
     active: bool | None = None
     gil: bool | None = None
     frames: tuple[Frame, ...] = ()
+    """Python frames only: what every reader shows, so that samples compare and patterns find their place."""
+    mixed: tuple[Frame, ...] = ()
+    """Python and native frames together, where a reader showed native ones. Of a thread that runs no Python there is nothing else."""
+    tags: tuple[str, ...] = ()
+    """What pystack says of the thread: "Waiting for the GIL", "Garbage collecting", …"""
+    reader: str = ""
+    """pystack | core (a core file: the moment of its death, no sample of the living) | "" for py-spy"""
     sample: int = 0
 
     @property
     def path(self) -> tuple[tuple[str, str, int], ...]:
-        """Identity of a position: two samples with the same path have not visibly moved."""
-        return tuple((f.name, f.file, f.line) for f in self.frames)
+        """Identity of a position: two samples with the same path have not visibly moved.
+
+        Native frames count only where there are no others: not every sample has them.
+        """
+        return tuple((f.name, f.file, f.line) for f in self.frames or self.mixed)
+
+    @property
+    def shown(self) -> tuple[Frame, ...]:
+        """The fullest picture, for people."""
+        return self.mixed or self.frames
 
 
 class ProcessState(Observation, frozen=True, kw_only=True, omit_defaults=True):
@@ -170,6 +188,8 @@ class ThreadWait(Observation, frozen=True, kw_only=True, omit_defaults=True):
     """Address of the word that it waits at, where that system call is a futex wait."""
     kernel_stack: tuple[str, ...] = ()
     """Function names, innermost first."""
+    inner: int | None = None
+    """Its id in the pid namespace of its process, where that is another one (a container)."""
     sample: int = 0
 
 
@@ -246,6 +266,16 @@ class EventWait(Observation, frozen=True, kw_only=True, omit_defaults=True):
     target: int | None = None
     """Thread (kernel id) whose end is waited for."""
     sample: int = 0
+
+
+class CoreFile(Observation, frozen=True, kw_only=True, omit_defaults=True):
+    """A core file that lies on the node. `pid` is that of the process that died, where the file or its name tells."""
+
+    path: str
+    size_bytes: int = 0
+    written_ns: int | None = None
+    executable: str = ""
+    signal: int | None = None
 
 
 class HealthSample(Observation, frozen=True, kw_only=True, omit_defaults=True):
