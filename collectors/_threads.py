@@ -58,8 +58,8 @@ class Thread(NamedTuple):
         return tuple((f.name, f.file, f.line) for f in self.frames)
 
 
-def dump(program: str, pid: int, timeout_s: float) -> list[Thread] | _pyspy.Verdict:
-    """Every Python thread of a process, or why there is none to show. Reprs of locals are dropped here."""
+def dump(program: str, pid: int, timeout_s: float) -> list[Any] | _pyspy.Verdict:
+    """What `py-spy dump --json --locals` prints, or why there is nothing. It holds reprs of locals: only addresses may be used."""
     pool = Pool()
     try:
         child = pool.start([program, "dump", "--json", "--locals", "--nonblocking", "--pid", str(pid)], timeout_s, OUTPUT_LIMIT_BYTES)
@@ -74,10 +74,17 @@ def dump(program: str, pid: int, timeout_s: float) -> list[Thread] | _pyspy.Verd
         return _pyspy.classify(child.stderr.decode("utf-8", "replace"))
     try:
         raw = json.loads(child.stdout)
-        inner = _inner_ids(pid)
-        return [_thread(thread, inner) for thread in raw]
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        return "UNSUPPORTED", "py-spy printed something else than stacks", ""
+        if isinstance(raw, list):
+            return raw
+    except (ValueError, RecursionError):
+        pass
+    return "UNSUPPORTED", "py-spy printed something else than stacks", ""
+
+
+def threads_of(process: Process, raw: list[Any]) -> list[Thread]:
+    """Every Python thread in a dump. Raises ValueError, TypeError, KeyError or AttributeError where it is no dump."""
+    inner = _inner_ids(process.pid)
+    return _identified(process, [_thread(thread, inner) for thread in raw], inner)
 
 
 def _thread(raw: dict[str, Any], inner: dict[int, int]) -> Thread:
@@ -95,7 +102,7 @@ def _thread(raw: dict[str, Any], inner: dict[int, int]) -> Thread:
     return Thread(inner.get(tid, tid), int(raw.get("thread_id") or 0), str(raw.get("thread_name") or ""), frames, tid)
 
 
-def identified(process: Process, threads: list[Thread]) -> list[Thread]:
+def _identified(process: Process, threads: list[Thread], inner: dict[int, int]) -> list[Thread]:
     """The threads with the kernel's ids that py-spy leaves out (Python 3.10, where it would have to pause): from `threading` itself."""
     if all(thread.tid for thread in threads):
         return threads
@@ -107,7 +114,7 @@ def identified(process: Process, threads: list[Thread]) -> list[Thread]:
                 native[ident] = tid
     except (PeekError, KeyError):
         pass  # those that were read stand
-    ours, inner = set(_tids(process.pid)), _inner_ids(process.pid)
+    ours = set(_tids(process.pid))
     found = []
     for thread in threads:
         tid = thread.tid or native.get(thread.ident, 0)

@@ -22,11 +22,12 @@ from typing import Any
 
 from collectors import _pyspy
 from collectors._contract import Emitter, Request, Target, Try, absence, nothing_to_do
-from collectors._cpython import BadExpression, NotFound, PeekError, Process, Root, attach, evaluate
+from collectors._cpython import BadExpression, Bounds, NotFound, PeekError, Process, Root, Unreadable, attach, evaluate
+from collectors._cpython._roots import parse_dump
 from collectors._livequeues import Queues
 from collectors._locks import Locks, read
 from collectors._resolve import Names
-from collectors._threads import Thread, at_futex, dump, identified, runs, started_ns
+from collectors._threads import Thread, at_futex, dump, runs, started_ns, threads_of
 from collectors._waits import wait_of
 from collectors._withblocks import Sources
 
@@ -35,6 +36,10 @@ TIMEOUT_S = 2.0
 READ_S = 1.5
 PARSE_S = 3.0
 """Of reading source files, in all: each is read once for all processes and samples."""
+BOUNDS = Bounds(depth=1, items=4, objects=8, text=100, nbytes=1 << 20, seconds=0.2)
+"""Of one declared value: it is one number or flag, and whatever else it turns out to be is not shown."""
+FAR_S = 1e9
+"""A deadline of `sys.maxsize` is none."""
 URGENCY = {"worker": 0, "core": 1, "coordinator": 2, "api": 3}
 _NAME = re.compile(r"[A-Za-z_][A-Za-z_.]{0,79}|-?\d{1,12}(\.\d{1,9})?")
 """A text that may leave: the name of a class or a state, a number as the environment holds it. No id, no word of a user."""
@@ -47,8 +52,10 @@ class Look:
         self.process, self.program, self.timeout_s = process, program, timeout_s
         self.before = runs(process.pid)
         self.at_ns = time.time_ns()
-        self.stacks = dump(program, process.pid, timeout_s)
-        self.threads: list[Thread] = identified(process, self.stacks) if isinstance(self.stacks, list) else []
+        raw = dump(program, process.pid, timeout_s)
+        self.verdict: _pyspy.Verdict = ("OK", "", "") if isinstance(raw, list) else raw
+        self.raw = raw if isinstance(raw, list) else []
+        self.threads = threads_of(process, self.raw)
         self.futexes = {t.tid: futex for t in self.threads if (futex := at_futex(process.pid, t.tid)) is not None}
         self._again: dict[int, Thread] | None = None
 
@@ -61,7 +68,7 @@ class Look:
             return True  # it has not run at all since before its stack was read
         if self._again is None:
             second = dump(self.program, self.process.pid, self.timeout_s)
-            self._again = {t.ident: t for t in second} if isinstance(second, list) else {}
+            self._again = {t.ident: t for t in threads_of(self.process, second)} if isinstance(second, list) else {}
         later = self._again.get(thread.ident)
         outer = len(thread.path) - depth
         return later is not None and later.path[-outer:] == thread.path[-outer:]
@@ -73,19 +80,16 @@ def photograph(target: Target, process: Process, request: Request, program: str,
     found: dict[str, Any] = {"at_ns": time.time_ns(), "python": ".".join(map(str, process.version)), "ms": 0.0}
     found |= {"values": [], "queues": [], "locks": [], "waits": [], "notes": []}
     look = Look(process, program, float(request.options.get("timeout_s", TIMEOUT_S)))
-    if not isinstance(look.stacks, list):
-        return found, look.stacks
-    found["at_ns"] = look.at_ns
+    found["at_ns"], verdict = look.at_ns, look.verdict
     names = Names(process, sources, started_ns(target.pid), time.monotonic() + READ_S)
     locks = Locks(names, look.futexes)
-    verdict = "OK", "", ""
     try:
         # locks first: they are what another second would make untrue
-        tids = inner_ids(look.threads)
-        found["waits"] = [wait for thread in look.threads if (wait := wait_of(locks, thread, tids))]
+        inner = {thread.inner: thread.tid for thread in look.threads}
+        found["waits"] = [wait for thread in look.threads if (wait := wait_of(locks, thread, inner))]
         found["locks"] = read(locks, look.threads, {wait["tid"] for wait in found["waits"]}, look)
         found["queues"] = Queues(locks, look.threads).read()
-        found["values"] = values(process, target, list(request.options.get("live") or ()), look.threads)
+        found["values"] = values(process, target, list(request.options.get("live") or ()), parse_dump(process, look.raw))
     except PeekError as error:
         verdict = "PARTIAL", str(error), error.cure
     found["notes"] = [f"{file}: {why}" for file, why in names.notes.items()]
@@ -93,23 +97,22 @@ def photograph(target: Target, process: Process, request: Request, program: str,
     return found, verdict
 
 
-def inner_ids(threads: list[Thread]) -> dict[int, int]:
-    return {thread.inner: thread.tid for thread in threads}
-
-
-def values(process: Process, target: Target, live: list[dict[str, Any]], threads: list[Thread]) -> list[dict[str, Any]]:
+def values(process: Process, target: Target, live: list[dict[str, Any]], held: list[Root]) -> list[dict[str, Any]]:
     """What the engine declares for a process of this role. Several expressions of one name: of versions; the first that is there."""
     found: dict[str, dict[str, Any]] = {}
-    held = roots(process, threads)
     for one in live:
         name, expr = str(one.get("name", "")), str(one.get("expr", ""))
         if name in found or one.get("role") not in (None, target.role) or one.get("engine") not in (None, target.engine):
             continue
         try:
-            got = evaluate(process, expr, held)
-        except (NotFound, BadExpression):
+            got = evaluate(process, expr, held, BOUNDS)
+        except (NotFound, BadExpression, Unreadable):
             continue
-        found[name] = {"name": name, "expr": expr, "type": got.type, "value": harmless(got.value), "torn": got.torn}
+        value = harmless(got.value)
+        if one.get("clock") and isinstance(value, (int, float)):
+            seconds = time.monotonic() - value if one["clock"] == "age" else value - time.monotonic()
+            value = round(seconds, 3) if abs(seconds) < FAR_S else None
+        found[name] = {"name": name, "expr": expr, "type": got.type, "value": value, "torn": got.torn}
     return list(found.values())
 
 
@@ -118,20 +121,6 @@ def harmless(value: object) -> Any:
     if value is None or isinstance(value, (bool, int, float)):
         return value
     return value if isinstance(value, str) and _NAME.fullmatch(value) else "…"
-
-
-def roots(process: Process, threads: list[Thread]) -> list[Root]:
-    """What the frames hold, as the starting points of expressions."""
-    found = []
-    for thread in threads:
-        for depth, frame in enumerate(thread.frames):
-            for name, address in frame.locals.items():
-                try:
-                    kind = process.type_name(address)
-                except PeekError:
-                    continue
-                found.append(Root(name, kind, address, thread.ident, thread.name, frame.name, frame.line, frame.file, thread.tid, depth))
-    return found
 
 
 def one(target: Target, sample: int, request: Request, emit: Emitter, program: str, sources: Sources, attempt: Try) -> None:

@@ -50,6 +50,8 @@ class FramePattern:
     within: int = 8
     target: str = ""
     """What is waited for, in words for people: "the answer of the output rank"."""
+    native: bool = False
+    """Searched in native and Python frames together ("ncclGroupEnd (libnccl.so.2)"), where a stack has them; else in Python alone."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,8 @@ class LiveExpr:
     """See `forensics peek`: it begins with the name of a class that some frame holds, or of a module."""
     role: Role
     """Which processes have it."""
+    clock: str = ""
+    """"age" | "left": the value is a moment of time.monotonic(), told as the seconds since then or until then."""
 
 
 @dataclass(frozen=True)

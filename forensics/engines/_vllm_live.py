@@ -31,12 +31,13 @@ LIVE = (
     *_core("batch_queue_size", "EngineCore.batch_queue_size"),
     # calls that were sent and whose answer nobody has asked for yet; the one being waited for has already left it
     *_core("calls_in_flight", "len(EngineCore.model_executor.futures_queue)"),
-    # seconds that the call now waited for had left when its wait began (a local of get_response in collective_rpc)
-    *_core("rpc_deadline_in_s", "ReadTimeoutWithWarnings.deadline"),
-    *_core("rpc_wait_started_s", "ReadTimeoutWithWarnings.started"),
+    # the answer that is waited for: what was left of its limit when the wait began, since when, and what is left now
+    *_core("answer_limit_s", "dequeue_timeout"),
+    LiveExpr("answer_waited_s", "ReadTimeoutWithWarnings.started", Role.CORE, clock="age"),
+    LiveExpr("answer_left_s", "ReadTimeoutWithWarnings.deadline", Role.CORE, clock="left"),
     *_core("async_scheduling", "EngineCore.async_scheduling", f"{_CONFIG}.scheduler_config.async_scheduling"),
-    *_core("scheduler_class", "type(EngineCore.scheduler)"),
-    *_core("executor_class", "type(EngineCore.model_executor)"),
+    *_core("scheduler", "EngineCore.scheduler"),  # its class: AsyncScheduler or Scheduler
+    *_core("executor", "EngineCore.model_executor"),
     *_core("executor_failed", "EngineCore.model_executor.is_failed"),
     *_core("tensor_parallel_size", f"{_CONFIG}.parallel_config.tensor_parallel_size"),
     *_core("pipeline_parallel_size", f"{_CONFIG}.parallel_config.pipeline_parallel_size"),

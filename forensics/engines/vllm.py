@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from forensics.engines._argv import WORLD_LIMIT, ancestors, command, is_python, multiprocessing_helper, number, option, program
 from forensics.engines._profile import EngineProfile, Placed, ProgressNames, Table
 from forensics.engines._vllm_frames import FRAMES
+from forensics.engines._vllm_live import LIVE
 from forensics.model import ProcessInfo, RankId, Role
 
 _DIMENSIONS = r"(?:_(?:DP|PP|PCP|TP|DCP|EP)\d+)*"
@@ -261,6 +262,7 @@ PROFILE = EngineProfile(
         replica_label="engine",
     ),
     frames=FRAMES,
+    live=LIVE,
     delivery_threads=("WorkerAsyncOutputCopy",),
     execute_timeout_env="VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS",
     execute_timeout_default_s=300.0,
