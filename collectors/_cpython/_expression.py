@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from collectors._cpython import _lookup
 from collectors._cpython._errors import BadExpression, NotFound
 from collectors._cpython._process import Process
-from collectors._cpython._records import DEFAULT_BOUNDS, Bounds, Found, Root, Snapshot
+from collectors._cpython._records import DEFAULT_BOUNDS, Bounds, Found, Root
 
 if TYPE_CHECKING:
     import ast
@@ -149,13 +149,19 @@ def _place(root: Root) -> str:
 
 
 def _walk(process: Process, address: int, steps: list[Step], length: bool, bounds: Bounds, how: str) -> Found:
-    for kind, value in steps:
+    variable = None
+    for kind, wanted in steps:
+        of_environment = kind == "item" and _lookup.is_environment(process, address)
+        variable = wanted if of_environment else None
         step = _lookup.attribute if kind == "attribute" else _lookup.item
-        address = step(process, address, value)
+        address = step(process, address, wanted)
     if length:
         return Found(None, process.length(address), "int", root=how)
-    snapshot: Snapshot = process.decode(address, bounds)
-    return Found(address, snapshot.value, snapshot.type, False, snapshot.cut, how)
+    snapshot = process.decode(address, bounds)
+    value = snapshot.value
+    if variable is not None and isinstance(value, dict):
+        value = {"environ": {variable: value.get("data", "")}}  # keeps its name, for the redaction to go by
+    return Found(address, value, snapshot.type, False, snapshot.cut, how)
 
 
 def _constant(node: ast.AST) -> Any:

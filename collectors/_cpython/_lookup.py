@@ -49,8 +49,13 @@ def _instead(process: Process, address: int, name: str) -> str:
         return ""
     if f"_{name}" in own:
         return f"read ._{name}, which it holds itself"
-    near = difflib.get_close_matches(name, own, _SUGGESTIONS, 0.5) or [one for one in own if not one.startswith("__")][:_SUGGESTIONS]
+    near = difflib.get_close_matches(name, own, _SUGGESTIONS) or [one for one in own if not one.startswith("__")][:_SUGGESTIONS]
     return "it holds " + ", ".join(near) if near else "it holds no attributes of its own"
+
+
+def is_environment(process: Process, address: int) -> bool:
+    """Whether it is os.environ: its values pass by allow-list only."""
+    return process.type_name(address) == "os._Environ"
 
 
 def item(process: Process, address: int, wanted: Any) -> int:
@@ -58,7 +63,7 @@ def item(process: Process, address: int, wanted: Any) -> int:
     kind = process.heap.type_of(address).kind
     if kind in ("dict", "collections.OrderedDict"):
         return _by_key(process, address, wanted)
-    if process.type_name(address) == "os._Environ" and isinstance(wanted, str):
+    if is_environment(process, address) and isinstance(wanted, str):
         return _by_key(process, process.get(address, "_data"), wanted.encode("utf-8", "surrogateescape"))
     if kind not in ("list", "tuple", "collections.deque", "_queue.SimpleQueue"):
         raise NotFound(f"{process.type_name(address)} cannot be indexed here", "read its attributes, or X.queue[0] of a queue")

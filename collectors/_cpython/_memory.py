@@ -54,13 +54,13 @@ class Memory:
     @contextlib.contextmanager
     def limited(self, nbytes: float, seconds: float) -> Iterator[None]:
         """Bound what is read inside; a bound around this one stays in force."""
-        before = self._bytes_left, self._until
-        self._bytes_left = allowed = min(self._bytes_left, nbytes)
-        self._until = min(self._until, time.monotonic() + seconds)
+        bytes_left, until, began = self._bytes_left, self._until, self.bytes_read
+        self._bytes_left = min(bytes_left, nbytes)
+        self._until = min(until, time.monotonic() + seconds)
         try:
             yield
         finally:
-            self._bytes_left, self._until = before[0] - (allowed - self._bytes_left if before[0] != FOREVER else 0), before[1]
+            self._bytes_left, self._until = bytes_left - (self.bytes_read - began), until
 
     def read(self, address: int, size: int) -> bytes:
         """Exactly `size` bytes at `address`."""

@@ -56,9 +56,8 @@ def _instance(of: Snapshotter, address: int, kind: Type, name: str) -> dict[str,
     else:
         out.update(_lock_facts(lock))
     own = of.attributes(address)
-    if name == "os._Environ" and isinstance(own.get("_data"), dict):
-        # under this name the redaction treats it as an environment: values by allow-list
-        return {**out, "environ": environment(own["_data"])}
+    if name == "os._Environ":
+        return {**out, "environ": (own.get("_data") or {}).get("environ", {})}
     return {**out, "attributes": own} if own else out
 
 
@@ -70,15 +69,6 @@ def _lock_facts(lock: LockState) -> dict[str, Any]:
     else:
         facts = {"locked": lock.locked, "owner": lock.owner_ident, "depth": lock.depth, "waiters": len(lock.waiting) or None}
     return {key: value for key, value in facts.items() if value is not None}
-
-
-def environment(data: dict[str, Any]) -> dict[str, Any]:
-    """os.environ keeps encoded bytes on both sides."""
-    return {
-        str(name["data"]): value["data"] if isinstance(value, dict) and "data" in value else value
-        for name, value in data.get("items", ())
-        if isinstance(name, dict) and "data" in name
-    }
 
 
 def _enum(of: Snapshotter, address: int, kind: Type) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 None, bool, int, finite float and str are themselves; list and tuple are arrays; a dict whose keys are all strings is an object. What is
 of another type, or was cut, is an object with "$type":
     {"$type": "set", "items": […]}                          {"$type": "bytes", "length": 3, "data": "a\\x00b"}
-    {"$type": "dict", "entries": {…}, "items": [[key, value], …]}     string keys, other keys
+    {"$type": "dict", "entries": {…}, "items": [[key, value], …]}     string keys, other keys ("environ": {…}: bytes to bytes)
     {"$type": "m.Color", "name": "RED", "value": 1}         {"$type": "list", "length": 5000, "items": [the first]}
     {"$type": "m.Job", "$at": "0x7f…", "attributes": {…}}   {"$type": "collections.deque", "length": 2, "maxlen": null, "items": […]}
     {"$type": "queue.Queue", "$at": "0x7f…", "depth": 2, "attributes": {"maxsize": 8, "queue": …, …}}
@@ -177,6 +177,10 @@ class Snapshotter:
         self.cut = self.cut or not whole
         if kind.written == "dict" and whole and not others and not any(name.startswith("$") for name in entries):
             return entries
+        environment = [pair for pair in others if all(isinstance(one, dict) and one.get("$type") == "bytes" for one in pair)]
+        if environment and not entries and len(environment) == len(others):
+            # bytes to bytes is what os.environ is made of: under this name the redaction lets values pass by allow-list only
+            return self.tagged(address, kind, length=header.used, environ={name["data"]: value["data"] for name, value in environment})
         parts = {**({"entries": entries} if entries else {}), **({"items": others} if others else {})}
         return self.tagged(address, kind, length=header.used, **parts)
 

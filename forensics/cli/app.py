@@ -124,6 +124,29 @@ def collect(
 
 
 @app.command()
+def peek(
+    pid: Annotated[int, typer.Argument(min=1, metavar="PID", help="A process that runs CPython 3.10 to 3.14.")],
+    expr: Annotated[
+        str, typer.Argument(metavar="EXPR", help="Class.attribute, module.NAME, local[0]['key'], len(…). None: what it may begin with.")
+    ] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+    at: Annotated[str, typer.Option(help="Of several objects of that class the one at this address.", metavar="ADDRESS")] = "",
+    thread: Annotated[str, typer.Option(help="Only what frames of this thread hold: its name or id.", metavar="THREAD")] = "",
+    depth: Annotated[int | None, typer.Option(min=0, max=60, help="How deep to follow what an object holds.", metavar="N")] = None,
+    items: Annotated[int | None, typer.Option(min=0, max=100_000, help="How many elements of each container.", metavar="N")] = None,
+    py_spy: Annotated[str, typer.Option("--py-spy", help="The py-spy program, where it is not found by itself.", metavar="PATH")] = "",
+) -> None:
+    """Read live objects of a Python process in its memory. Nothing there is stopped, signalled or executed."""
+    from forensics.cli.peek import peek_command
+
+    try:
+        address = int(at, 0) if at else None
+    except ValueError:
+        raise typer.BadParameter(f"{at!r} is no address such as 0x7f0012345678", param_hint="--at") from None
+    raise typer.Exit(peek_command(pid, expr, as_json=as_json, at=address, thread=thread, depth=depth, items=items, py_spy=py_spy))
+
+
+@app.command()
 def doctor(
     out: Annotated[Path, typer.Option(help="Where bundles would be written.", metavar="DIR")] = Path(),
 ) -> None:
