@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from forensics.engines import FramePattern
-from forensics.model import Frame, StackGroup, ThreadStack
+from forensics.model import CpuSample, Frame, StackGroup, ThreadStack
 
 STATES = {
     "collective": "inside a collective, waiting for the other ranks of its group",
@@ -50,11 +50,12 @@ def frame_text(frames: Sequence[Frame]) -> str:
 
 def classify(stack: ThreadStack, patterns: Iterable[FramePattern]) -> tuple[str, str]:
     """(state, what is waited for) of one thread by the first pattern that fits; states are STATES."""
+    for pattern in patterns:
+        frames = stack.mixed if pattern.native else stack.frames
+        if frames and re.search(pattern.regex, frame_text(frames[: pattern.within])):
+            return pattern.state, pattern.target
     if not stack.frames:
         return "unknown", ""
-    for pattern in patterns:
-        if re.search(pattern.regex, frame_text(stack.frames[: pattern.within])):
-            return pattern.state, pattern.target
     if stack.active is False:
         # not on a CPU, and its innermost Python frame is no known waiting function: it waits inside that very line
         return "lock", "something that its innermost line waits for"
@@ -104,10 +105,45 @@ class ThreadView:
         return self.name == "MainThread" or (not self.name and self.tid == self.pid)
 
 
+USES_CPU = 0.1
+"""Share of a processor from which on a thread counts as using it: one that sleeps and looks now and then uses less, one that
+spins uses all of it, or, on a saturated host, its share."""
+STILL_S = 1.0
+"""Two looks at one place that are less far apart prove nothing."""
+
+
+def motion(thread: ThreadView, cpu: Iterable[CpuSample] = ()) -> str | None:
+    """ "stuck" (its frame path did not move and it used no CPU), "spinning" (it did not move and used CPU) or "moving".
+
+    `cpu`: samples of this thread (others are ignored); those of the moments of the stacks count. Where there are none, the reader's
+    word on whether the thread was on a processor must agree in all samples. None when that is not so, with a single sample, and
+    with samples less than a second apart.
+    """
+    if thread.moved is None:
+        return None
+    if thread.moved:
+        return "moving"
+    if any(s.at for s in thread.samples) and thread.span_s < STILL_S:
+        return None
+    looks = {s.sample for s in thread.samples}
+    mine = [c for c in cpu if (c.pid, c.tid) == (thread.pid, thread.tid) and c.at and c.cpu_seconds is not None and c.sample in looks]
+    if mine:
+        mine.sort(key=lambda c: c.at.earliest_ns if c.at else 0)
+        first, last = mine[0], mine[-1]
+        seconds = (last.at.earliest_ns - first.at.earliest_ns) / 1e9 if first.at and last.at else 0.0
+        if seconds >= STILL_S:
+            used = (last.cpu_seconds or 0.0) - (first.cpu_seconds or 0.0)
+            return "spinning" if used / seconds >= USES_CPU else "stuck"
+    words = {s.active for s in thread.samples}
+    return "stuck" if words == {False} else "spinning" if words == {True} else None
+
+
 def threads(stacks: Iterable[ThreadStack], patterns: Sequence[FramePattern]) -> dict[tuple[str, int], list[ThreadView]]:
     """Group stacks by (node, pid) and thread, samples in order, each classified."""
     grouped: dict[tuple[str, int, int | None, str], list[ThreadStack]] = defaultdict(list)
     for stack in stacks:
+        if stack.reader == "core":  # of a process that died: no sample of a living one
+            continue
         grouped[stack.node, stack.pid, stack.tid, stack.name].append(stack)
     out: dict[tuple[str, int], list[ThreadView]] = defaultdict(list)
     for (node, pid, tid, name), samples in grouped.items():

@@ -29,7 +29,10 @@ FRAMES = (
     FramePattern("queue-get", r"(?m)^(?:Queue|SimpleQueue|_?MPQueue)\.get \(|^get \(queue\.py", within=4, target="an item from a queue"),
     FramePattern("join", r"(?m)^Thread\.(?:join|_wait_for_tstate_lock) \(|^join \(threading", within=3, target="another thread's end"),
     FramePattern("future", r"(?m)^(?:Future\.)?result \(concurrent/futures/_base|^Future\.result", within=4, target="a future's result"),
-    FramePattern("event", r"(?m)^(?:Event|Condition|Barrier|Semaphore)\.(?:wait|acquire|_wait) \(threading", within=3, target="an event"),
+    # without the class before Python 3.11, and by every reader but py-spy
+    FramePattern(
+        "event", r"(?m)^(?:(?:Event|Condition|Barrier|Semaphore)\.)?(?:wait|acquire|_wait) \(threading", within=3, target="an event"
+    ),
     FramePattern("sleep", r"(?m)\A(?:sleep|time\.sleep)\b", within=1, target="time"),
     FramePattern(
         "poll",
