@@ -1,0 +1,83 @@
+"""Which mode the engine really ran in, and a component in it that was written for one pass at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from forensics.analysis import mode
+from forensics.analysis.rules._contract import CannotTell, Rule, grade
+from forensics.analysis.rules._raised import worker_exceptions
+from forensics.analysis.rules._victims import REFUSALS
+from forensics.analysis.view import View
+from forensics.model import EngineProcess, EvidenceRef, Finding, FindingRole, LiveValue, QueueDepth, Severity
+
+_SIZES = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
+
+
+def evaluate(view: View) -> Iterator[Finding]:
+    said = mode.readings(view)
+    if not said:
+        raise CannotTell("nothing says whether passes overlap", "live objects of the core", "stacks of every worker")
+    yield _mode(view, said)
+    if (found := mode.overlapping(view)) and found[0]:
+        yield from _incompatible(view, found[1])
+
+
+def _mode(view: View, said: list[mode.Reading]) -> Finding:
+    effective = [r for r in said if r.effective] or said
+    on = effective[0].overlapping
+    agreed = {r.overlapping for r in effective} == {on}
+    asked = [r for r in said if not r.effective and r.overlapping is not on]
+    values = {v.name: v for v in view.of(LiveValue) if v.name in (*_SIZES, "execute_timeout_s")}
+    sizes = [f"{name.split('_')[0]} parallel {values[name].value}" for name in _SIZES if name in values]
+    limit = view.engine.execute_timeout_s or view.profile.execute_timeout_default_s
+    sizes += [f"limit of one call {limit:g} s"] if limit else []
+    words = f"Asynchronous scheduling is {'on' if on else 'off'}, as {', '.join(dict.fromkeys(r.where for r in effective))} say"
+    words += f", although {asked[0].where} says otherwise" if asked else ""
+    return view.finding(
+        "execution-mode",
+        grade(observed=effective[0].effective and effective[0].certain and agreed, agreeing=2 if agreed else 0),
+        title="; ".join([words, *sizes]),
+        because=[*(r.ref for r in effective), *(values[n].ref for n in values)],
+        does_not_show="" if agreed else "which of the contradicting sources is right",
+    )
+
+
+def _incompatible(view: View, effective: list[mode.Reading]) -> Iterator[Finding]:
+    """A queue with room for one, at which a worker failed or waits, while several passes are under way."""
+    raised = {p.pid for hit, p in worker_exceptions(view) if p and hit.fields.get("exc_type") in REFUSALS}
+    for worker in view.workers:
+        single = [q for q in view.of(QueueDepth) if q.kind == "live" and q.pid == worker.pid and q.node == worker.info.node]
+        single = [q for q in single if q.capacity == 1 and q.depth == 1]
+        waiting = [q for q in single if any(t.tid in q.putting and t.main for t in view.threads_of(worker))]
+        at_fault = waiting or (single if worker.pid in raised else [])
+        if at_fault:
+            refs = [r.ref for r in effective]
+            yield _single(view, worker, at_fault[-1], "waits for room in it" if waiting else "was refused by it", refs)
+
+
+def _single(view: View, worker: EngineProcess, queue: QueueDepth, what: str, refs: list[EvidenceRef]) -> Finding:
+    return view.finding(
+        "execution-mode-incompatible",
+        grade(observed=True),
+        title=f"{view.name(worker)} runs overlapping passes over room for one: {queue.queue} holds 1 of 1, and a pass {what}",
+        because=[queue.ref, *refs],
+        severity=Severity.CRITICAL,
+        role=FindingRole.CASCADE,
+        processes=[worker],
+        since=view.stall.since if view.stall else queue.at,
+        does_not_show="whether with room for more the passes would still mix up whose result is whose",
+        next_steps=["turn asynchronous scheduling off, or make the component own one slot for each pass under way"],
+    )
+
+
+RULE = Rule(
+    name="execution_mode",
+    emits=("execution-mode", "execution-mode-incompatible"),
+    about="Whether passes overlap, read in the running engine, and a single-slot component that they overlap over.",
+    any_of=("objects", "stacks", "log"),
+    applies=lambda view: "" if view.profile.delivery_threads else "this engine has no known modes",
+    evaluate=evaluate,
+    false_positives="A queue of one is no fault by itself: it is named only where a worker failed or waits at it under overlapping passes.",
+    references=("vllm v1/engine/core.py step_with_batch_queue, v1/executor/multiproc_executor.py WorkerAsyncOutputCopy",),
+)
