@@ -1,8 +1,8 @@
-"""Who uses the processors: the host's load and pressure, and for every thread of every target its times, state and wait.
+"""Who uses the processors: the host's load and pressure, and for every thread of every target its times and state.
 
-Two samples give rates. Per thread: `stat` (state, CPU ticks, processor), `schedstat` (time on a CPU, time *waiting* for one),
-`wchan` (kernel function it sleeps in, "0" also where we may not ask) and `syscall` (number and arguments: of a futex, the
-address of the lock). The main thread's `status` has the affinity.
+Two samples give rates. Per thread: `stat` (state, CPU ticks, processor), `schedstat` (time on a CPU, time *waiting* for one) and
+`wchan` (kernel function it sleeps in, "0" also where we may not ask). The main thread's `status` has the affinity. What a thread
+waits for (`syscall`, `stack`) is worth most beside its stack: the stacks collector reads it, right before each dump.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from typing import Any
 from collectors._contract import Emitter, FileSet, Request, Target, absence
 
 HOST_FILES = ("/proc/stat", "/proc/loadavg", "/proc/uptime", "/proc/pressure/cpu", "/proc/pressure/io", "/proc/pressure/memory")
+THREAD_FILES = ("stat", "schedstat", "wchan")
+"""In each sample: 8 processes of 100 threads take 15 ms together, and "unmoved in two samples" needs both."""
 THREADS_MAX = 4096
 
 
@@ -19,24 +21,14 @@ def photograph(request: Request, target: Target) -> FileSet:
     photo = FileSet(request.sysroot)
     proc = f"/proc/{target.pid}"
     photo.read(f"{proc}/stat")
-    status = photo.read(f"{proc}/status") or ""
-    # a process in a pid namespace of its own: stack readers name its threads by the inner number, and this line joins the two
-    nested = next((len(line.split()) > 2 for line in status.splitlines() if line.startswith("NSpid:")), False)
-    # all four, in each sample: 8 processes of 100 threads take 20 ms together, and "unmoved in two samples" needs both
-    names = ["stat", "schedstat", "wchan", "syscall", *(["status"] if nested else [])]
+    photo.read(f"{proc}/status")
     tids = photo.names(f"{proc}/task")
     for tid in tids[:THREADS_MAX]:
-        for name in names:
+        for name in THREAD_FILES:
             photo.read(f"{proc}/task/{tid}/{name}")
-        if name_denied(photo, f"{proc}/task/{tid}/syscall"):
-            names = [name for name in names if name != "syscall"]  # what one thread refuses, a thousand refuse: one error will do
     if len(tids) > THREADS_MAX:
         photo.truncated.append(f"{proc}/task")
     return photo
-
-
-def name_denied(photo: FileSet, path: str) -> bool:
-    return photo.errors.get(path) in ("EACCES", "EPERM")
 
 
 def collect(request: Request, emit: Emitter) -> None:

@@ -1,13 +1,11 @@
 from __future__ import annotations
 
 import os
-import platform
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
 from conftest import Collected, Started, needs_root
 
 Collect = Callable[..., Collected]
@@ -73,20 +71,6 @@ def test_the_thread_that_spins_shows_between_two_samples(collect: Collect, start
     assert grown[str(target.pid)] == 0
 
 
-@pytest.mark.skipif(platform.machine() != "x86_64", reason="the number of the futex call is that of x86_64")
-def test_waiting_thread_shows_the_address_of_its_lock(collect: Collect, start: Start) -> None:
-    target = start(THREADS, 3)
-    found = collect("cpu", {"targets": [{"pid": target.pid}], "samples": 1})
-    photo = photo_of(found, f"pid-{target.pid}")
-    if f"/proc/{target.pid}/syscall" in photo["errors"]:
-        pytest.skip("a kernel without /proc/PID/syscall")
-    calls = {p: t.split() for p, t in photo["files"].items() if p.endswith("/syscall") and f"/task/{target.pid}/" not in p}
-    assert len(calls) == 3
-    for call in calls.values():
-        assert call[0] == "202"  # futex
-        assert int(call[1], 16) > 0
-
-
 def test_host(collect: Collect) -> None:
     found = collect("cpu", {"samples": 2, "interval_s": 0.02})
     for sample in (1, 2):
@@ -120,20 +104,16 @@ def test_without_permission(collect: Collect, start: Start) -> None:
     attempt = found.one(target.pid)
     photo = photo_of(found, f"pid-{target.pid}")
     assert len(ticks(photo, target.pid)) == 21  # anybody may read these
-    refused = [path for path in photo["errors"] if path.endswith("/syscall")]
-    assert len(refused) <= 1
-    if refused:
-        assert (attempt["outcome"], bool(attempt["cure"])) == ("PARTIAL", True)
+    assert attempt["outcome"] == "OK"
 
 
-def test_recorded_tree_of_a_process_in_a_namespace(collect: Collect, tmp_path: Path) -> None:
+def test_recorded_tree(collect: Collect, tmp_path: Path) -> None:
     files = {
         "stat": "9 (x) S" + " 0" * 49,
         "status": "Name:\tx\nNSpid:\t9\t1\n",
         "task/9/stat": "9 (x) S" + " 0" * 49,
-        "task/9/status": "NSpid:\t9\t1\n",
+        "task/9/schedstat": "1 2 3",
         "task/10/stat": "10 (x) R" + " 0" * 49,
-        "task/10/status": "NSpid:\t10\t16\n",
     }
     for name, text in files.items():
         (tmp_path / "proc/9" / name).parent.mkdir(parents=True, exist_ok=True)
