@@ -8,14 +8,15 @@ of ranks, and a set of ranks is only made for a node that somebody looks at. Not
 from __future__ import annotations
 
 import enum
+import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from forensics.model import Frame, ThreadStack
 
-Key = tuple[str, str, int]
-"""(function, file, line) of a step; what a level does not look at is "" and 0."""
+Key = tuple[str, str, int, bool]
+"""(function, file, line, native) of a step; what a level does not look at is "" and 0."""
 ThreadKey = tuple[str, int, int | None, str]
 """node, pid, tid, name"""
 
@@ -29,28 +30,23 @@ class Level(enum.Enum):
     """File alone; consecutive frames of one file are one step."""
 
 
-def is_python(file: str) -> bool:
-    """Whether frames of this file are Python code: "<string>", "<frozen …>" and other generated code included."""
-    return file.endswith(".py") or file.startswith("<")
+def path(stack: ThreadStack, level: Level) -> list[tuple[Key, int]]:
+    """Steps of a stack, outermost first, each with its line.
 
-
-def path(frames: Sequence[Frame], level: Level) -> list[tuple[Key, int]]:
-    """Steps of a stack, outermost first, each with its line. `frames` innermost first, as in ThreadStack.
-
-    Of native frames only those at the innermost end are steps. A reader that shows native frames mixes them in between
-    Python frames as well; with these left out, the same place is the same path whichever reader could look at that rank.
+    Of native frames only those at the innermost end are steps, and all of a thread that runs no Python. A reader that shows
+    native frames has them in between as well; with these left out, the same place is the same way, whoever read that rank.
     """
-    end = next((i for i, f in enumerate(frames) if is_python(f.file)), None)
-    if end is None:
-        chosen = list(reversed(frames))
-    else:
-        chosen = [f for f in reversed(frames[end:]) if is_python(f.file)] + list(reversed(frames[:end]))
+    return _steps(stack.frames, stack.mixed, level)
+
+
+def _steps(python: Sequence[Frame], mixed: Sequence[Frame], level: Level) -> list[tuple[Key, int]]:
+    chosen = [*reversed(python), *reversed(list(itertools.takewhile(lambda f: f.native, mixed)))]
     if level is Level.LINE:
-        return [((f.name, f.file, f.line), f.line) for f in chosen]
+        return [((f.name, f.file, f.line, f.native), f.line) for f in chosen]
     if level is Level.FUNCTION:
-        return [((f.name, f.file, 0), f.line) for f in chosen]
-    files = [f.file for f in chosen]
-    return [(("", file, 0), 0) for i, file in enumerate(files) if not i or files[i - 1] != file]
+        return [((f.name, f.file, 0, f.native), f.line) for f in chosen]
+    files = [(f.file, f.native) for f in chosen]
+    return [(("", file, 0, native), 0) for i, (file, native) in enumerate(files) if not i or files[i - 1] != (file, native)]
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -59,7 +55,6 @@ class Node:
 
     key: Key
     parent: int
-    python: bool
     children: list[int] = field(default_factory=list)
     lines: set[int] = field(default_factory=set)
     """Where in its function the visits stood: of interest where the level does not look at lines."""
@@ -69,9 +64,13 @@ class Node:
     own: int = 0
 
     @property
+    def native(self) -> bool:
+        return self.key[3]
+
+    @property
     def label(self) -> str:
         """ "name (file:line)" with up to three lines; of a module, its file."""
-        name, file, line = self.key
+        name, file, line, _ = self.key
         lines = [line] if line else sorted(n for n in self.lines if n)
         at = ",".join(map(str, lines[:3])) + (",…" if len(lines) > 3 else "")
         place = f"{file}:{at}" if at else file
@@ -108,10 +107,10 @@ class Tree:
             node = self.nodes[node].parent
         return found[::-1]
 
-    def find(self, frames: Sequence[Frame]) -> int | None:
-        """The node at which a stack of these frames ends, or None when nobody went there."""
+    def find(self, stack: ThreadStack) -> int | None:
+        """The node at which a stack with these frames ends, or None when nobody went there."""
         at: int | None = 0
-        for key, _ in path(frames, self.level):
+        for key, _ in path(stack, self.level):
             if (at := self._steps.get((at or 0, key))) is None:
                 return None
         return at
@@ -119,24 +118,30 @@ class Tree:
 
 def merge(stacks: Iterable[ThreadStack], level: Level = Level.FUNCTION) -> Tree:
     """Build the tree of `stacks`. Time and memory are linear in the number of stacks and of distinct frames."""
-    shapes: defaultdict[tuple[Frame, ...], list[ThreadStack]] = defaultdict(list)
+    shapes: defaultdict[tuple[tuple[Frame, ...], tuple[Frame, ...]], list[ThreadStack]] = defaultdict(list)
     for stack in stacks:
-        shapes[stack.frames].append(stack)
-    nodes = [Node(("", "", 0), 0, True)]
+        shapes[stack.frames, stack.mixed].append(stack)
+    nodes = [Node(("", "", 0, False), 0)]
     steps: dict[tuple[int, Key], int] = {}
     ending: defaultdict[int, list[ThreadStack]] = defaultdict(list)
-    for frames, alike in shapes.items():
+    for (python, mixed), alike in shapes.items():
         at = 0
-        for key, line in path(frames, level):
+        for key, line in _steps(python, mixed, level):
             below = steps.get((at, key))
             if below is None:
                 below = steps[at, key] = len(nodes)
                 nodes[at].children.append(below)
-                nodes.append(Node(key, at, is_python(key[1])))
+                nodes.append(Node(key, at))
             nodes[below].lines.add(line)
             at = below
         ending[at] += alike
     return _laid_out(level, nodes, ending, steps)
+
+
+def thread_key(visit: ThreadStack) -> ThreadKey:
+    """Whose stack it is. What a core file shows is the end of a process: another thread than the living one, and named so."""
+    name = f"{visit.name} (core file)" if visit.reader == "core" else visit.name
+    return visit.node, visit.pid, visit.tid, name
 
 
 def _laid_out(level: Level, nodes: list[Node], ending: dict[int, list[ThreadStack]], steps: dict[tuple[int, Key], int]) -> Tree:
@@ -159,5 +164,5 @@ def _laid_out(level: Level, nodes: list[Node], ending: dict[int, list[ThreadStac
         visits += ending[i]
         ends += [i] * len(ending[i])
     numbers: dict[ThreadKey, int] = {}
-    thread_of = [numbers.setdefault((v.node, v.pid, v.tid, v.name), len(numbers)) for v in visits]
+    thread_of = [numbers.setdefault(thread_key(v), len(numbers)) for v in visits]
     return Tree(level, nodes, visits, ends, list(numbers), thread_of, steps)

@@ -160,7 +160,7 @@ def _majority_way(tree: Tree, places: Sequence[int]) -> list[int]:
     for step in tree.way(tree.ends[places[len(places) // 2]]) if places else ():
         node = tree.nodes[step]
         passing = bisect_left(places, node.end) - bisect_left(places, node.start)
-        if not node.python or 2 * passing <= len(places):
+        if node.native or 2 * passing <= len(places):
             break
         way.append(step)
     return way

@@ -44,7 +44,8 @@ def peers_of(engine: EngineInstance) -> Peers:
     Ranks that exist by the configuration and of which no process was found are expected only where the workers are one crew:
     to which of several an unseen rank belongs is not known here. Coverage names it in any case.
     """
-    stages = len({p.rank.pp for p in engine.workers if p.rank}) > 1
+    pps = {p.rank.pp if p.rank else None for p in engine.workers}
+    stages = len(pps) > 1 and None not in pps
     processes = {(p.info.node, p.pid): _peer(p, engine.dp_size > 1, stages) for p in engine.processes}
     expected: dict[tuple[str, str], set[int]] = {}
     for peer in processes.values():

@@ -54,7 +54,7 @@ class _Crews:
         self._places = [peers.of(process) for process in numbers]
         self._read = self._ranks(self._process_of)
         # where a reader showed native frames; a rank that was read without them is not missing at a native step
-        native = {tree.thread_of[i] for i, end in enumerate(tree.ends) if end and not tree.nodes[end].python}
+        native = {tree.thread_of[i] for i, end in enumerate(tree.ends) if tree.nodes[end].native}
         self._read_natively = self._ranks(self._process_of[t] for t in native)
 
     def _ranks(self, processes: Iterable[int]) -> dict[tuple[str, str], set[int]]:
@@ -68,7 +68,7 @@ class _Crews:
     def unread(self, crew: tuple[str, str]) -> set[int]:
         return set(self.peers.expected.get(crew, ())) - self._read.get(crew, set())
 
-    def present(self, threads: Iterable[int], python: bool) -> tuple[StackPresence, ...]:
+    def present(self, threads: Iterable[int], native: bool) -> tuple[StackPresence, ...]:
         """Who is there, given the thread of each stack; crews with ranks first."""
         stacks: Counter[tuple[str, str]] = Counter()
         has: dict[tuple[str, str], set[int]] = {}
@@ -80,7 +80,7 @@ class _Crews:
                 others.setdefault(peer.crew, []).append(peer.name)
             else:
                 has.setdefault(peer.crew, set()).add(peer.rank)
-        readers = self._read if python else self._read_natively
+        readers = self._read_natively if native else self._read
         found = []
         for crew in sorted(stacks, key=lambda c: (c not in has, c)):
             here = has.get(crew, set())
@@ -173,7 +173,7 @@ class _Walk:
             steady=sum(self.samples_of[t] == n for t, n in per_thread.items()),
             samples=max(self.samples_of[t] for t in per_thread),
             names=_named(self.tree.threads[t][3] or f"tid {self.tree.threads[t][2]}" for t in per_thread),
-            present=self.crews.present(threads, not chain or self.tree.nodes[chain[-1]].python),
+            present=self.crews.present(threads, bool(chain) and self.tree.nodes[chain[-1]].native),
             outliers=ranges(marked),
         )
 
@@ -185,5 +185,5 @@ class _Walk:
             left_out=len(branches),
             stacks=len(threads),
             threads=len(set(threads)),
-            present=self.crews.present(threads, True),
+            present=self.crews.present(threads, False),
         )

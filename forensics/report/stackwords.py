@@ -11,6 +11,8 @@ from forensics.report.view import rank_words
 MOST_FRAMES = 60
 """Frames of one run that are shown; a stack of thousands is a recursion, and its ends tell which."""
 _OUTER_FRAMES = 15
+_MOST_NAMES = 3
+"""Threads that are named: where more pass, their number says as much."""
 
 
 def presence_words(p: StackPresence) -> str:
@@ -27,15 +29,15 @@ def node_words(node: StackNode) -> list[str]:
     words = [" + ".join(presence_words(p) for p in node.present)]
     if node.left_out:
         return [*words, f"{node.threads} thread{_s(node.threads)}"]
-    words += [", ".join(node.names)] if node.names else []
-    if node.samples > 1:
-        if node.threads == 1:
-            words.append(f"in {'' if node.steady else 'not '}{_samples(node.samples)}")
-        else:
-            steady = "each" if node.steady == node.threads else f"{node.steady} of them"
-            words.append(f"{node.threads} threads, {steady} in {_samples(node.samples)}")
-    else:
-        words.append(f"{node.threads} thread{_s(node.threads)}, one sample")
+    words += [", ".join(node.names)] if len(node.names) <= _MOST_NAMES else []
+    threads = f"{node.threads} thread{_s(node.threads)}"
+    if node.samples > 1 and node.threads == 1:
+        words.append(f"in {'' if node.steady else 'not '}{_samples(node.samples)}")
+    elif node.samples > 1:
+        steady = "each" if node.steady == node.threads else f"{node.steady} of them"
+        words.append(f"{threads}, {steady} in {_samples(node.samples)}")
+    elif node.threads > 1:
+        words.append(threads)
     return words
 
 

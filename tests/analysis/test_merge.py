@@ -6,6 +6,7 @@ import random
 import time
 from collections import Counter
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,15 +21,17 @@ LEVELS = list(Level)
 
 
 def stack(rank, *outermost_first, sample=1, thread="MainThread", tid=None, node="n0"):
-    """A stack of the process 1000 + rank; a frame is "name file line" (file x.py, line 1 unless said)."""
+    """A stack of the process 1000 + rank; a frame is "name file line" (x.py, line 1 unless said; native in a library)."""
     frames = []
     for text in reversed(outermost_first):
         name, _, place = text.partition(" ")
         file, line = (place or "x.py 1").split()
-        frames.append(Frame(name=name, file=file, line=int(line)))
+        frames.append(Frame(name=name, file=file, line=int(line), native=".so" in file))
     ref = EvidenceRef(source=f"stacks/pid-{1000 + rank}.{sample}.json", locator=thread)
     tid = 1000 + rank if tid is None else tid
-    return ThreadStack(node=node, ref=ref, pid=1000 + rank, tid=tid, name=thread, frames=tuple(frames), sample=sample)
+    python = tuple(f for f in frames if not f.native)
+    mixed = tuple(frames) if len(python) < len(frames) else ()
+    return ThreadStack(node=node, ref=ref, pid=1000 + rank, tid=tid, name=thread, frames=python, mixed=mixed, sample=sample)
 
 
 def crew(count, expected=None, role="worker"):
@@ -43,9 +46,8 @@ def told(stacks, peers, level=Level.FUNCTION):
     return {(n.frames[-1].split()[0] if n.frames else ""): n for n in nodes}, apart
 
 
-FRAMES = st.builds(
-    Frame, name=st.sampled_from("abc"), file=st.sampled_from(["x.py", "y.py", "<string>", "libz.so", ""]), line=st.integers(0, 3)
-)
+FRAMES = st.builds(Frame, name=st.sampled_from("abc"), file=st.sampled_from(["x.py", "y.py", ""]), line=st.integers(0, 3))
+NATIVE = st.builds(Frame, name=st.sampled_from("ab"), file=st.sampled_from(["libz.so", "x.py"]), native=st.just(True))
 STACKS = st.lists(
     st.builds(
         ThreadStack,
@@ -55,23 +57,26 @@ STACKS = st.lists(
         tid=st.integers(1, 4),
         name=st.sampled_from(["MainThread", "w", "Thread-1 (f)", "\x1b[2J\n;"]),
         frames=st.lists(FRAMES, max_size=6).map(tuple),
+        mixed=st.just(()) | st.lists(FRAMES | NATIVE, max_size=6).map(tuple),
+        reader=st.sampled_from(["", "pystack", "core"]),
         sample=st.integers(1, 3),
     ),
     max_size=24,
 )
 
 
+@settings(deadline=None)
 @given(STACKS, st.sampled_from(LEVELS))
 def test_every_stack_is_found_at_its_leaf_and_counts_add_up(stacks, level):
     tree = merge(stacks, level)
     assert sorted(map(id, tree.visits)) == sorted(map(id, stacks))
     assert (tree.nodes[0].start, tree.nodes[0].end) == (0, len(stacks))
     for visit, end, thread in zip(tree.visits, tree.ends, tree.thread_of, strict=True):
-        steps = path(visit.frames, level)
-        assert tree.find(visit.frames) == end
+        steps = path(visit, level)
+        assert tree.find(visit) == end
         assert [tree.nodes[i].key for i in tree.way(end)] == [key for key, _ in steps]
         assert all(any(v is visit for v in tree.at(i)) for i in (0, *tree.way(end)))
-        assert tree.threads[thread] == (visit.node, visit.pid, visit.tid, visit.name)
+        assert tree.threads[thread][:3] == (visit.node, visit.pid, visit.tid)
     for i, node in enumerate(tree.nodes):
         below = [tree.nodes[c] for c in node.children]
         assert node.end - node.start == node.own + sum(c.end - c.start for c in below) == len(tree.at(i)) == len(tree.threads_at(i))
@@ -79,6 +84,7 @@ def test_every_stack_is_found_at_its_leaf_and_counts_add_up(stacks, level):
         assert len({c.key for c in below}) == len(below)
 
 
+@settings(deadline=None)
 @given(STACKS)
 def test_levels_only_ever_join(stacks):
     """Two stacks that are together at one level are together at every coarser one."""
@@ -91,9 +97,10 @@ def test_levels_only_ever_join(stacks):
 
 
 def _keys(stack, level):
-    return [key for key, _ in path(stack.frames, level)]
+    return [key for key, _ in path(stack, level)]
 
 
+@settings(deadline=None)
 @given(STACKS, st.sampled_from(LEVELS))
 def test_the_report_counts_every_stack_once(stacks, level):
     peers = Peers({("n0", p): Peer(f"w{p}", "worker", "", p) for p in (1, 2, 3)}, {})
@@ -110,6 +117,7 @@ def test_the_report_counts_every_stack_once(stacks, level):
         open_.append([n.stacks, 0])
 
 
+@settings(deadline=None)
 @given(st.sets(st.integers(0, 40)), st.sets(st.integers(0, 40)), st.sets(st.integers(41, 60)))
 def test_has_lacks_and_unread_are_exact(here, elsewhere, unread):
     elsewhere -= here
@@ -125,7 +133,7 @@ def test_has_lacks_and_unread_are_exact(here, elsewhere, unread):
 
 def test_the_levels_differ_as_they_say():
     stacks = [stack(0, "f a.py 1", "g a.py 5", "h b.py 1"), stack(1, "f a.py 1", "g a.py 6", "h b.py 1"), stack(2, "f a.py 1", "k b.py 9")]
-    ends = {level: [merge(stacks, level).find(s.frames) for s in stacks] for level in LEVELS}
+    ends = {level: [merge(stacks, level).find(s) for s in stacks] for level in LEVELS}
     assert [len(set(e)) for e in ends.values()] == [3, 2, 1]
     tree = merge(stacks, Level.FUNCTION)
     assert [tree.nodes[i].label for i in tree.way(ends[Level.FUNCTION][0])] == ["f (a.py:1)", "g (a.py:5,6)", "h (b.py:1)"]
@@ -256,6 +264,19 @@ def test_outliers_are_those_outside_the_deepest_majority(paths):
             assert len(tree.way(o.stands)) == len(steps)
 
 
+def test_a_core_file_shows_no_living_peer():
+    dead = msgspec.structs.replace(stack(3, "main", "abort"), reader="core")
+    nodes, apart = told([*(stack(r, "main", "all_reduce") for r in range(3)), dead], crew(4))
+    assert apart == [] and nodes["abort"].names == ("MainThread (core file)",)
+
+
+def test_threads_that_run_no_python_are_in_the_tree_too():
+    stacks = [stack(r, "clone libc.so 0", "poll_loop libnccl.so 0", thread="nccl", tid=5) for r in (0, 1)] + [stack(2, "main")]
+    nodes, apart = told(stacks, crew(3))
+    assert nodes["poll_loop"].frames == ("clone (libc.so)", "poll_loop (libnccl.so)")
+    assert (nodes["poll_loop"].present[0].has, nodes["poll_loop"].present[0].unread, apart) == ("0-1", "2", [])
+
+
 # --------------------------------------------------------------------------------------------------------- bad inputs
 
 
@@ -269,7 +290,7 @@ def test_stacks_of_ten_thousand_frames():
     stacks = [*(stack(r, *deep) for r in range(3)), stack(3, *deep[:9_000], "away")]
     for level in LEVELS:
         tree = merge(stacks, level)
-        assert all(tree.find(s.frames) == end for s, end in zip(tree.visits, tree.ends, strict=True))
+        assert all(tree.find(s) == end for s, end in zip(tree.visits, tree.ends, strict=True))
     nodes, (apart,) = stackreport.of_tree(merge(stacks), crew(4), "e0")
     assert [len(n.frames) for n in nodes] == [9_000, 1, 1_000]
     assert (apart.ranks, apart.shared) == ((3,), "f8999 (deep.py:9000)")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forensics.analysis.merge import merge
@@ -63,6 +63,7 @@ def parsed(text):
 NAMES = st.text(alphabet="ab;\x1b\n\r\x85\u2028 \t1", max_size=4)
 
 
+@settings(deadline=None)
 @given(st.lists(st.lists(NAMES, max_size=4), max_size=10))
 def test_no_name_can_break_a_folded_line(paths):
     lines = parsed(folded(report(*paths)))
@@ -93,6 +94,7 @@ def test_who_passes_in_words(present, words):
     assert stackwords.presence_words(present) == words
 
 
+@settings(deadline=None)
 @given(st.lists(st.lists(st.sampled_from("abc"), max_size=6), max_size=14))
 def test_the_page_nests_as_the_tree_does(paths):
     """Every run of steps lies within its parent's element, and everything that is opened is closed."""
