@@ -129,9 +129,9 @@ class Process:
 
     def decode(self, address: int, bounds: Bounds) -> Snapshot:
         """One read, without a look back whether it was torn."""
+        name = self.type_name(address)
         of = Snapshotter(self.heap, bounds)
-        value = of.read(address)
-        return Snapshot(value, self.type_name(address), False, of.cut)
+        return Snapshot(of.read(address), name, False, of.cut)
 
     def consistently(self, read: Callable[[], T]) -> tuple[T, bool]:
         """(what `read` returned, torn): done anew while the memory that it read differs afterwards, at most three times."""
