@@ -18,6 +18,7 @@ NAMES = (
     "thermal",
     "patches",
     "kernel",
+    "cores",
     "rpclogs",
 )
 """Every collector, most volatile first. The module of the same name holds `collect(request, emit)`."""

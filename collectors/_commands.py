@@ -37,7 +37,8 @@ class Ran(NamedTuple):
 
 def run_bounded(argv: Sequence[str], timeout_s: float, limit: int = OUTPUT_BYTES) -> Ran:
     """Run a command in a process group of its own, bounded in time and output. Raises OSError when it cannot start."""
-    program = next((path for folder in os.get_exec_path() if os.access(path := f"{folder}/{argv[0]}", os.X_OK)), None)
+    places = [argv[0]] if argv[0].startswith("/") else [f"{folder}/{argv[0]}" for folder in os.get_exec_path()]
+    program = next((path for path in places if os.access(path, os.X_OK)), None)
     if program is None:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), argv[0])
     pool = Pool()

@@ -17,7 +17,7 @@ _HEAD = re.compile(r"^Traceback for thread (\d+)(?: \((.{0,64}?)\))? (?:\[([^\]\
 _PYTHON = re.compile(r'^ {4}\(Python\) File "(.*)", line (-?\d+), in (.*)$')
 _NATIVE = re.compile(r'^ {4}\(C\) File "(.*)", line (-?\d+), in (.*) \((.*)\)$')
 _STATUS = re.compile(r"^  (?:In |Not ).*\[([^\]]*)\]$")
-_CORE_PID = re.compile(r"^pid: (\d+) ", re.M)
+_CORE_PID = re.compile(r"^ *pid: (\d+) ppid: ", re.M)
 _INSTALLED = re.compile(r"^.*/(?:site-packages|dist-packages|python3\.\d+)/")
 KNOWN_TAGS = ("Has the GIL", "Waiting for the GIL", "Dropping the GIL", "Garbage collecting", "Thread terminated")
 
