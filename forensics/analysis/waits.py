@@ -72,6 +72,9 @@ class _Graph:
             yield self._for_lock(process, thread, lock)
         elif state == "collective":
             for member in self._absent(process, thread):
+                # a peer at another collective may be in another group of ranks, in which its own peers are
+                elsewhere = member[1] is not None and member[1].state == "collective" and not self._held(member[0])
+                grade = Grade.SUPPORTED if elsewhere else grade
                 yield self._edge(process, thread, state, grade, self._name(member), member, operation(thread)), member
         elif state in ("rpc-response", "future") and process.role is Role.CORE:
             for worker in self._answering():

@@ -55,6 +55,10 @@ class Scene:
         self.wchans: dict[int, str] = {}
         self.stacks: dict[tuple[int, str], list[list[str]]] = {}
         self.cpu: dict[tuple[int, int], list[float]] = {}
+        self.objects: dict[int, dict[str, list[dict[str, Any]]]] = {}
+        """pid to what was read in its memory, the same in every sample: "values", "queues", "locks", "waits"."""
+        self.ring: list[list[str]] = []
+        """Flags of the broadcast ring's slots ("100": written, read by neither of two readers), one list a look."""
         self.metrics: list[dict[str, float]] = [self._metrics(100), self._metrics(160), self._metrics(190)]
         self.clients = 4
         self.denied: dict[str, str] = {}
@@ -136,6 +140,10 @@ class Scene:
                 self._stack(pid, sample, at)
                 self._process(pid, sample, at)
             self._metrics_text(sample, at)
+            for pid, read in self.objects.items():
+                live = {"at_ns": at, "python": "3.11", "values": [], "queues": [], "locks": [], "waits": [], "notes": []} | read
+                self._add("objects", f"objects/pid-{pid}.{sample}.json", "live-json", json.dumps(live), pid=pid, sample=sample, at=at)
+        self._ring()
         if self.health is not None:
             probe = {"url": "http://127.0.0.1:8000/health", "status": self.health, "latency_s": 0.004, "error": "", "body": ""}
             self._add("health", "health/8000-health.json", "http", json.dumps(probe), pid=API, at=T0 + int(1e9))
@@ -207,6 +215,23 @@ class Scene:
             name = f"queues/metrics-8000.{sample}.prom"
             self._add("queues", name, "prometheus", text, pid=API, sample=sample, at=at, target="http://127.0.0.1:8000/metrics")
         self._sockets(sample, at)
+
+    def _ring(self) -> None:
+        if not self.ring:
+            return
+        looks = [
+            {"at_ns": T0 + i * 500_000_000, "flags": "".join(f"0{f}" for f in "".join(slots)), "calls": []}
+            for i, slots in enumerate(self.ring)
+        ]
+        for look in looks:
+            look["calls"] = [{"slot": i, "name": "execute_model"} for i in range(len(self.ring[0]))]
+        ring = {
+            "segment": "psm_0a1b2c3d",
+            "geometries": [{"slots": len(self.ring[0]), "readers": self.ranks, "known": True}],
+            "looks": looks,
+            "holders": [{"pid": pid} for pid in (CORE, *(WORKER + r for r in range(self.ranks)))],
+        }
+        self._add("rings", "rings/psm_0a1b2c3d.1.json", "ring-json", json.dumps(ring), pid=CORE, sample=1)
 
     def _sockets(self, sample: int, at: int) -> None:
         rows = [

@@ -95,7 +95,7 @@ class _Reader:
                 wrong += 1
                 continue
             what = kind.__name__.strip("_").lower()
-            take(entry, self.inp.ref(f"{what} {index}", bytes(raw[: 2 * TEXT_CHARS]).decode("utf-8", "replace")))
+            take(entry, self.inp.ref(f"{what} {index}", bytes(raw)[: 2 * TEXT_CHARS].decode("utf-8", "replace")))
         if wrong or len(raws) > ENTRIES_MAX:
             self.sink.note(f"{self.inp.name}: {wrong + max(0, len(raws) - ENTRIES_MAX)} entries were not read")
 
