@@ -104,6 +104,9 @@ def collect(
     out: Annotated[Path | None, typer.Option(help="Write a bundle directory there instead of JSON lines on stdout.", metavar="DIR")] = None,
     log: Annotated[list[Path] | None, typer.Option(help="A further log file, for rpclogs.", metavar="FILE")] = None,
     patches: Annotated[Path | None, typer.Option(help="patches.toml, for patches.", metavar="FILE")] = None,
+    native: Annotated[
+        bool, typer.Option("--native", help="stacks: native frames and threads too. Holds a process for half a second or more.")
+    ] = False,
     sysroot: Sysroot = "",
 ) -> None:
     """Run one collector alone: evidence as JSON lines on stdout, attempts on stderr."""
@@ -119,6 +122,7 @@ def collect(
             logs=tuple(log or ()),
             patches=patches,
             sysroot=sysroot,
+            native=native,
         )
     )
 

@@ -20,6 +20,7 @@ def collect_command(
     logs: tuple[Path, ...] = (),
     patches: Path | None = None,
     sysroot: str = "",
+    native: bool = False,
 ) -> int:
     """Run one collector in a child and print its evidence, redacted, as JSON lines; with `out`, write a bundle directory.
 
@@ -48,6 +49,8 @@ def collect_command(
         return 4
     plan = make_plan(found, "full", patches=read_patches(patches)[1], logs=logs)
     options = next((step.options for step in (*plan.urgent, *plan.later) if step.collector == name), {})
+    if native:
+        options = {**options, "native": True}
     step = Step(name, deadline_s=samples * max(interval_s, 2.0) + 120.0, samples=samples, interval_s=interval_s, options=options)
     asked = request(step, found, sysroot)
     if pids:
