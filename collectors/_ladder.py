@@ -156,7 +156,8 @@ class NativeView(Probe):
 
     def end(self, pool: Pool, child: Child) -> bool:
         self.restore(child)
-        self.verdict = self.judge(child)
+        if self.look() is not None or (child.rc == 0 and self.verdict is not _pyspy.REUSED):
+            self.verdict = self.judge(child)
         return True
 
     def deliver(self, emit: Emitter) -> None:

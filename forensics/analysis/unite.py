@@ -2,8 +2,8 @@
 
 - Of a process in a pid namespace of its own py-spy gives inner thread ids; the NSpid lines beside the dump turn them into ours.
 - Where both readers saw a thread, py-spy's picture stands (qualified names, the thread's own name, activity) and takes over the
-  native frames of pystack's, if their Python frames agree: the two were taken a second apart, and where they disagree the thread
-  has moved and the two halves do not belong together.
+  native frames of pystack's (which knows more symbols), if their Python frames agree: the two were taken a second apart, and where
+  they disagree the thread has moved and the two halves do not belong together.
 - A thread that only pystack saw stays as it is: it runs no Python, or py-spy could not read the process.
 """
 
@@ -68,7 +68,7 @@ def _join(one: ThreadStack, other: ThreadStack) -> ThreadStack:
     agree = [_place(f) for f in ours.frames] == [_place(f) for f in theirs.frames]
     return msgspec.structs.replace(
         ours,
-        mixed=ours.mixed or (_spelled(theirs.mixed, ours.frames) if agree else ()),
+        mixed=_spelled(theirs.mixed, ours.frames) if agree and theirs.mixed else ours.mixed,
         tags=theirs.tags if agree else (),
         gil=ours.gil if ours.gil is not None else theirs.gil,
     )

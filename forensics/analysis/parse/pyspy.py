@@ -65,8 +65,11 @@ def _parse_json(inp: Input, sink: Sink) -> None:
 @lru_cache(maxsize=1 << 16)
 def _frame(name: str, file: str, line: int, module: str | None) -> Frame:
     """Threads that stand at the same place share their frames: a large case holds each place once."""
-    native = module is not None
-    return Frame(name=plain(name), file=plain(module.rpartition("/")[2] if module else file, 300), line=line, native=native)
+    if module is None:
+        return Frame(name=plain(name), file=plain(file, 300), line=line)
+    # code without a symbol is named by its address, which is another one in every process
+    known = "???" if name.startswith("0x") else plain(name)
+    return Frame(name=known, file=plain(module.rpartition("/")[2], 300), line=line, native=True)
 
 
 def _parse_text(inp: Input, sink: Sink) -> None:
