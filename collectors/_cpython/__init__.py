@@ -5,7 +5,7 @@
     evaluate(process, "Scheduler.running", held)       # Found(address, value, type, torn, …)
     process.lock(address)                              # LockState
 
-A Process is for one look of a few seconds: it remembers types that it has read. Addresses are those of objects (PyObject *).
+Addresses are those of objects (PyObject *). They are good for one look: the program goes on and frees what they point to.
 """
 
 from collectors._cpython._errors import (

@@ -82,6 +82,7 @@ def evaluate(process: Process, expr: str, roots: Sequence[Root] = (), bounds: Bo
     the first of these from which every step can be taken counts. `Found.torn` covers the way to the object as well as its value.
     """
     parsed = parse(expr)
+    process.heap.forget()
     with process.memory.limited(bounds.nbytes, bounds.seconds):
         found, torn = process.consistently(lambda: _walk_any(process, parsed, roots, bounds))
     return found._replace(torn=torn)

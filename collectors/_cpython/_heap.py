@@ -47,7 +47,7 @@ class Type(NamedTuple):
 
 
 class Heap:
-    """Memory with a layout. Remembers the types that it has met."""
+    """Memory with a layout. Remembers the types that it has met until it is told to forget them."""
 
     def __init__(self, memory: Memory, layout: Layout) -> None:
         self.memory = memory
@@ -57,6 +57,12 @@ class Heap:
         self._types: dict[int, Type] = {}
         self._metatypes: set[int] = set()
         self._reading: set[int] = set()
+
+    def forget(self) -> None:
+        """Read every type anew: a class may have gone and another one have come to lie where it was."""
+        self._types.clear()
+        self._metatypes.clear()
+        self.names.clear()
 
     def type_of(self, address: int) -> Type:
         """The type of the object at `address`. Raises Nonsense when there is no object."""

@@ -44,7 +44,7 @@ def attach(pid: int, sysroot: str = "") -> Process:
 class Process:
     """Addresses in, addresses or plain values out. Every method raises Unreadable (gone, torn or garbage), Gone or OutOfBounds.
 
-    For one look of a few seconds: types that were read are remembered.
+    Types are remembered from one call to the next; `snapshot`, `evaluate` and `roots` begin anew.
     """
 
     def __init__(self, memory: Memory, interpreter: _interpreter.Interpreter) -> None:
@@ -52,6 +52,7 @@ class Process:
         self.heap = Heap(memory, interpreter.layout)
         self.interpreter = interpreter
         self._modules: dict[str, int] = {}
+        self._modules_header: _dicts.Dict | None = None
 
     def __enter__(self) -> Process:
         return self
@@ -123,6 +124,7 @@ class Process:
 
     def snapshot(self, address: int, bounds: Bounds = DEFAULT_BOUNDS) -> Snapshot:
         """The value as plain JSON; read anew, up to three times, when it changed under the first read."""
+        self.heap.forget()
         with self.memory.limited(bounds.nbytes, bounds.seconds):
             snapshot, torn = self.consistently(lambda: self.decode(address, bounds))
         return snapshot._replace(torn=torn)
@@ -204,9 +206,12 @@ class Process:
 
     def modules(self) -> dict[str, int]:
         """sys.modules: name -> module object, found from the interpreter's own state, so without any frame."""
-        if not self._modules:
-            with self.memory.limited(CALL_BYTES, CALL_SECONDS):
-                self._modules = _dicts.named(self.heap, _dicts.pairs(self.heap, self._modules_dict()), _MODULES_LIMIT)
+        with self.memory.limited(CALL_BYTES, CALL_SECONDS):
+            address = self._modules_dict()
+            header = _dicts.read_header(self.heap, address)
+            if header != self._modules_header:
+                self._modules = _dicts.named(self.heap, _dicts.pairs(self.heap, address), _MODULES_LIMIT)
+                self._modules_header = header
         return self._modules
 
     def _modules_dict(self) -> int:

@@ -34,6 +34,7 @@ def roots(process: Process, py_spy: str, timeout_s: float = TIMEOUT_S) -> list[R
 
 def parse_dump(process: Process, threads: Any) -> list[Root]:
     """The roots in a `py-spy dump --json --locals`, decoded. Values that have no address are skipped."""
+    process.heap.forget()
     out: list[Root] = []
     for thread in threads if isinstance(threads, list) else ():
         for depth, frame in enumerate(thread.get("frames") or ()):

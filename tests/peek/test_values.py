@@ -204,7 +204,15 @@ def test_a_huge_dict_costs_only_what_is_asked_for(child: Child) -> None:
 
 def test_lengths_items_and_pairs(child: Child) -> None:
     process = child.process
-    for source, length in (("[1, 2]", 2), ("(1,)", 1), ("{1, 2, 3}", 3), ("{1: 2}", 1), ("'abc'", 3), ("b'ab'", 2), ("rotated(range(99), 7)", 99)):
+    for source, length in (
+        ("[1, 2]", 2),
+        ("(1,)", 1),
+        ("{1, 2, 3}", 3),
+        ("{1: 2}", 1),
+        ("'abc'", 3),
+        ("b'ab'", 2),
+        ("rotated(range(99), 7)", 99),
+    ):
         assert process.length(child.make(source)) == length, source
     for source in ("[5, 6, 7]", "(5, 6, 7)", "collections.deque([5, 6, 7])", "{5: 0, 6: 0, 7: 0}"):
         assert [process.value(item) for item in process.items(child.make(source))] == [5, 6, 7]
