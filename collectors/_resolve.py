@@ -7,8 +7,9 @@ import time
 from collections.abc import Iterable
 
 from collectors._cpython import Gone, OutOfBounds, PeekError, Process
+from collectors._sources import Refused, Sources
 from collectors._threads import Frame
-from collectors._withblocks import Position, Refused, Sources
+from collectors._withblocks import Position
 
 MODULE_PARTS = 12
 """Longest dotted module name that a file name is tried for."""
@@ -41,7 +42,7 @@ class Names:
         if frame.file.startswith("<"):  # no file: exec, a frozen module
             return None
         try:
-            return self._sources.load(self.process.pid, frame.file, self._started_ns).position(frame.name, frame.line)
+            return self._sources.position(self.process.pid, frame.file, self._started_ns, frame.name, frame.line)
         except Refused as why:
             self.notes[frame.file] = str(why)
         except OSError as error:

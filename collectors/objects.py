@@ -27,15 +27,15 @@ from collectors._cpython._roots import parse_dump
 from collectors._livequeues import Queues
 from collectors._locks import Locks, read
 from collectors._resolve import Names
+from collectors._sources import Sources
 from collectors._threads import Thread, at_futex, dump, runs, started_ns, threads_of
 from collectors._waits import wait_of
-from collectors._withblocks import Sources
 
 TIMEOUT_S = 2.0
 """Of one py-spy: 15 to 80 ms as a rule, but one that pauses nothing has to retry on a process that runs hard."""
 READ_S = 1.5
 PARSE_S = 3.0
-"""Of reading source files, in all: each is read once for all processes and samples."""
+"""Of processor time for parsing source, in all: each function is parsed once for all processes and samples."""
 BOUNDS = Bounds(depth=1, items=4, objects=8, text=100, nbytes=1 << 20, seconds=0.2)
 """Of one declared value: it is one number or flag, and whatever else it turns out to be is not shown."""
 FAR_S = 1e9
@@ -120,6 +120,8 @@ def harmless(value: object) -> Any:
     """A number, a flag or a name; of anything else only that it is there."""
     if value is None or isinstance(value, (bool, int, float)):
         return value
+    if isinstance(value, dict) and isinstance(environ := value.get("environ"), dict):  # one of os.environ comes with its name
+        value = next(iter(environ.values()), None)
     return value if isinstance(value, str) and _NAME.fullmatch(value) else "…"
 
 

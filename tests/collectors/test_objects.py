@@ -273,3 +273,183 @@ def test_who_holds_a_plain_lock(collect: Collect, run: Run) -> None:
     assert told["first"] == (["first"], ["pair"])  # the same statement took it before it came to the second
     # whoever waits in a condition has let its lock go; the thread that runs has not moved from its line
     assert told["third"][0] == ["third"] and told["third"][1] in (["spinner"], ["spins"], [])
+
+
+def test_a_source_that_changed_since_the_start_says_nothing(collect: Collect, run: Run) -> None:
+    program = run(DEADLOCK)
+    program.settle("main", "writer")
+    os.utime(program.path)  # as an editor or a package manager would leave it
+    found = look(collect, program)
+    # who waits is told by addresses alone; who holds a plain lock was told by the source
+    assert sorted(tid for lock in found["locks"] for tid in lock["waiters"]) == sorted(program.tids.values())
+    assert [lock["inside"] for lock in found["locks"]] == [[], []]
+    assert {lock["place"].partition(" ")[0] for lock in found["locks"]} == {"table_lock", "buffer_lock"}
+    assert f"{program.path}: changed after the process started" in found["notes"]
+
+
+BUSY = """
+low, high = threading.Lock(), threading.Lock()
+def work():
+    while True:
+        with low:
+            with high:
+                sum(range(50))
+for i in range(4):
+    spawn(f"t{i}", work)
+say()
+sys.stdin.read()
+"""
+
+
+def test_locks_that_come_and_go_are_held_by_nobody_twice(collect: Collect, run: Run) -> None:
+    program = run(BUSY)
+    request = {"targets": [{"pid": program.pid}], "samples": 15, "interval_s": 0.01}
+    found = collect("objects", request)
+    assert {a["outcome"] for a in found.attempts} == {"OK"}
+    for name in found.content:
+        locks = found.json(name)["locks"]
+        assert all(len(lock["inside"]) <= 1 and not set(lock["inside"]) & set(lock["waiters"]) for lock in locks), locks
+        # the locks are always taken in one order: whoever has the second waits for none
+        assert all(lock["place"].startswith("low") for lock in locks if lock["inside"] and lock["waiters"]) or len(locks) < 2, locks
+
+
+def test_a_process_that_ends_while_it_is_read(collect: Collect, run: Run, tmp_path: Path) -> None:
+    """It is killed as soon as py-spy has printed: whatever memory is asked for after that is gone."""
+    program = run(DEADLOCK)
+    program.settle("main", "writer")
+    script = tmp_path / "py-spy"
+    script.write_text(f'#!/bin/sh\n{_pyspy.find()} "$@"\nkill -9 {program.pid}\nwhile [ -d /proc/{program.pid}/fd/0 ]; do :; done\n')
+    script.chmod(script.stat().st_mode | stat.S_IXUSR)
+    request = {"targets": [{"pid": program.pid}], "samples": 2, "interval_s": 0.01, "options": {"py_spy": str(script)}}
+    found = collect("objects", request)
+    first, second = found.attempts
+    assert (found.rc, found.stderr) == (0, "")
+    assert first["outcome"] in ("PARTIAL", "OK", "ABSENT") and second["outcome"] == "ABSENT"
+    for name in found.content:
+        assert found.json(name)["locks"] == [], "what could not be read twice is not told"
+
+
+def test_a_stopped_process_is_read_as_any_other(collect: Collect, run: Run) -> None:
+    program = run(DEADLOCK)
+    program.settle("main", "writer")
+    os.kill(program.pid, signal.SIGSTOP)
+    program.wait_for(lambda: b"State:\tT" in Path(f"/proc/{program.pid}/status").read_bytes(), "a stop")
+    found = look(collect, program)
+    assert sorted((lock["waiters"], lock["inside"]) for lock in found["locks"]) == sorted(
+        ([a], [b]) for a, b in (tuple(program.tids.values()), tuple(program.tids.values())[::-1])
+    )
+    assert b"State:\tT" in Path(f"/proc/{program.pid}/status").read_bytes()
+
+
+@needs_root
+def test_without_permission(collect: Collect, run: Run) -> None:
+    program = run(QUEUE)
+    py_spy = _pyspy.find()
+    assert py_spy
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        request = {"targets": [{"pid": program.pid}], "samples": 1, "options": {"py_spy": shutil.copy(py_spy, folder)}}
+        (attempt,) = collect("objects", request, as_nobody=True).attempts
+    assert attempt["outcome"] == "DENIED" and "CAP_SYS_PTRACE" in attempt["cure"] and attempt["evidence"] == []
+
+
+def test_without_py_spy(collect: Collect, run: Run) -> None:
+    program = run(QUEUE)
+    (attempt,) = collect("objects", {"targets": [{"pid": program.pid}], "samples": 1, "options": {"py_spy": "/nonexistent"}}).attempts
+    assert attempt["outcome"] == "SKIPPED" and "install py-spy" in attempt["cure"]
+
+
+VALUES = """
+SECRET = "tell me of the harbour at night"
+class Request:
+    def __init__(self, n):
+        self.request_id = f"chatcmpl-{n:04d}deadbeefcafe"
+        self.prompt = SECRET
+        self.prompt_token_ids = [4711, 4712, 4713, 4714, 4715]
+class Config:
+    def __init__(self):
+        self.async_scheduling = True
+        self.limits = {"steps": 3}
+class Base:
+    def __init__(self):
+        self.config = Config()
+        self.running = [Request(n) for n in range(3)]
+        self.batches, self.started, self.never = None, time.monotonic() - 100, sys.maxsize
+        self.slot, self.requests = queue.Queue(maxsize=1), queue.Queue()
+        self.slot.put(Request(7))
+        for request in self.running:
+            self.requests.put(request)
+class Core(Base):
+    def run(self):
+        say()
+        self.wait(SECRET, [4711, 4712, 4713, 4714, 4715])
+    def wait(self, prompt, prompt_token_ids):
+        request_id = "chatcmpl-0001deadbeefcafe"
+        self.slot.put(request_id)
+os.environ["TIME_LIMIT_S"] = "300"
+Core().run()
+"""
+LIVE = [
+    {"name": "async", "expr": "Base.config.async_scheduling"},
+    {"name": "running", "expr": "len(Core.requests_of_old)"},
+    {"name": "running", "expr": "len(Core.running)", "role": "worker"},
+    {"name": "running", "expr": "len(Core.config)"},
+    {"name": "batches", "expr": "Core.batches"},
+    {"name": "config", "expr": "Core.config"},
+    {"name": "steps", "expr": "Core.config.limits['steps']"},
+    {"name": "age_s", "expr": "Core.started", "clock": "age"},
+    {"name": "left_s", "expr": "Core.never", "clock": "left"},
+    {"name": "limit_s", "expr": "os.environ['TIME_LIMIT_S']"},
+    {"name": "of_another", "expr": "len(Core.running)", "role": "core"},
+    {"name": "wrong", "expr": "Core.running +"},
+    # declared by mistake: what a user wrote stays where it is all the same
+    {"name": "text", "expr": "Core.running[0].prompt"},
+    {"name": "id", "expr": "Core.running[0].request_id"},
+    {"name": "ids", "expr": "Core.running[0].prompt_token_ids"},
+    {"name": "request", "expr": "Core.running[0]"},
+]
+
+
+@every_version
+def test_declared_values(collect: Collect, run: Run, version: str) -> None:
+    program = run(VALUES, version)
+    program.settle("main")
+    found = look(collect, program, live=LIVE)
+    values = {value["name"]: value for value in found["values"]}
+    age = values.pop("age_s")["value"]
+    assert age >= 100
+    assert {name: value["value"] for name, value in values.items()} == {
+        "async": True,
+        "running": 3,
+        "batches": None,
+        "config": "…",
+        "steps": 3,
+        "left_s": None,
+        "limit_s": "300",
+        "text": "…",
+        "id": "…",
+        "ids": "…",
+        "request": "…",
+    }
+    assert values["config"]["type"] == "__main__.Config" and values["running"]["expr"] == "len(Core.running)"
+    assert not any(value["torn"] for value in found["values"])
+    # a queue of one is listed although nobody asked for it, an unbounded one that nobody is in is not
+    assert [(q["place"].partition(" ")[0], q["depth"], q["maxsize"]) for q in found["queues"]] == [("Core.slot", 1, 1)]
+
+
+def test_nothing_that_a_user_wrote_reaches_the_bundle(collect: Collect, run: Run, tmp_path: Path) -> None:
+    """Through the writer that a capture uses; and what a diagnosis needs passes it unchanged."""
+    from forensics.bundle import BundleWriter
+
+    program = run(VALUES)
+    program.settle("main")
+    request = {"targets": [{"pid": program.pid, "role": "worker"}], "samples": 1, "options": {"live": LIVE}}
+    found = collect("objects", request)
+    (name,) = found.content
+    with BundleWriter(tmp_path / "out", "node-1") as writer:
+        evidence = writer.add(name, "live-json", found.content[name], collector="objects", pid=program.pid, sample=1)
+    assert evidence.redactions == 0
+    written = b"".join(path.read_bytes() for path in (tmp_path / "out").rglob("*.json"))
+    assert json.loads(found.content[name]) == json.loads(next((tmp_path / "out").rglob(f"pid-{program.pid}.1.json")).read_bytes())
+    for secret in (b"harbour", b"deadbeef", b"4712", b"chatcmpl"):
+        assert secret not in written and secret not in found.content[name]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import ast
 import os
+import tempfile
 import textwrap
 import time
 from pathlib import Path
@@ -11,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from collectors import _withblocks
-from collectors._withblocks import Refused, Source, Sources
+from collectors._sourcefile import Source
+from collectors._sources import SOURCE_LIMIT_BYTES, Refused, Sources
 
 NESTED = textwrap.dedent(
     """\
@@ -123,23 +126,103 @@ def test_which_names_are_the_modules() -> None:
 
 def test_a_source_is_refused_when_it_may_not_be_what_runs(tmp_path: Path) -> None:
     file = tmp_path / "one.py"
-    file.write_text("x = '\\d'\n")  # would warn
+    file.write_text("def f():\n    x = '\\d'\n")  # would warn
     sources, now = Sources(10), time.time_ns()
-    assert sources.load(os.getpid(), str(file), now).tree
+
+    def position(path: object, started_ns: int = 0, sources: Sources = sources) -> object:
+        return sources.position(os.getpid(), str(path), started_ns or time.time_ns(), "f", 2)
+
+    assert position(file)
     with pytest.raises(Refused, match="changed after"):
-        sources.load(os.getpid(), str(file), now - 10**9)
-    for text, why in (("x = (\n", "cannot parse"), ("\0", "cannot parse"), ("#" * (_withblocks.SOURCE_LIMIT_BYTES + 1), "larger than")):
+        position(file, now - 10**9)
+    for text, why in (("def f():\n  x = (\n", "cannot parse"), ("\0", "cannot parse"), ("#" * (SOURCE_LIMIT_BYTES + 1), "larger than")):
         file.write_text(text)
         with pytest.raises(Refused, match=why):
-            sources.load(os.getpid(), str(file), time.time_ns())
+            position(file)
     for path in ("<string>", "relative.py", "/x/y.so"):
         with pytest.raises(Refused, match="no source"):
-            sources.load(os.getpid(), path, now)
+            position(path)
     with pytest.raises(FileNotFoundError):
-        sources.load(os.getpid(), "/nonexistent/x.py", now)
+        position("/nonexistent/x.py")
+    os.mkfifo(tmp_path / "fifo.py")
     with pytest.raises(Refused, match="not a file"):
-        os.mkfifo(tmp_path / "fifo.py")
-        sources.load(os.getpid(), str(tmp_path / "fifo.py"), time.time_ns())
-    file.write_text("y = 1\n")
+        position(tmp_path / "fifo.py")
+    file.write_text("def f():\n    y = 1\n")
     with pytest.raises(Refused, match="lack of time"):
-        Sources(0).load(os.getpid(), str(file), time.time_ns())
+        position(file, 0, Sources(0))
+
+
+CUT = textwrap.dedent(
+    """\
+    class Box:
+        # comment
+      # left of its class
+        def long(
+            self,
+        ) -> int:
+            '''
+    def long(self): with wrong:
+        text at the left
+            '''
+            with self.a:  # comment
+                x = [
+      1
+    ]
+            return 1
+        def after(self):
+            with self.b:
+                return 2
+
+    if True:
+        def guarded():
+            with c:
+                return 3
+    def outer():
+        lock = 1
+        def inner():
+            with lock:
+                return 4
+        return inner
+    def plain():
+        with d:
+            return 5
+    """
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "inside", "cut"),
+    [
+        ("long", 13, ["self.a"], False),
+        ("long", 15, [], False),
+        ("after", 18, ["self.b"], False),
+        ("guarded", 23, ["c"], False),
+        ("inner", 28, ["lock"], False),
+        ("outer", 29, [], True),
+        ("plain", 32, ["d"], True),
+    ],
+)
+def test_a_function_is_cut_out_or_its_file_is_parsed(name: str, line: int, inside: list[str], cut: bool) -> None:
+    source = Source(CUT.encode())
+    position, whole = source.position(name, line), source.in_whole(name, line)
+    assert position and whole
+    assert said(position.blocks()) == said(whole.blocks()) == inside
+    assert position.private("__x") == whole.private("__x") == ("_Box__x" if name in ("long", "after") else "__x")
+    assert position.is_global("lock") == whole.is_global("lock") == (name not in ("inner", "outer"))
+    assert (source.alone(name, line) is not None) == cut
+
+
+def test_cut_out_or_not_every_line_of_a_library_says_the_same() -> None:
+    """Every function of large modules of the standard library, on every line: what is cut out is what is there."""
+    for module in (argparse, tempfile):
+        text = Path(str(module.__file__)).read_bytes()
+        source, whole, alone = Source(text), Source(text), 0
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef):
+                for line in range(node.body[0].lineno, (node.end_lineno or 0) + 1, 5):
+                    one, other = source.alone(node.name, line), whole.in_whole(node.name, line)
+                    if one is not None:
+                        alone += 1
+                        assert other is not None and said(one.blocks()) == said(other.blocks())
+                        assert [ast.dump(e) for e in one.calls("get", "join")] == [ast.dump(e) for e in other.calls("get", "join")]
+        assert alone > 50
