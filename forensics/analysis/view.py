@@ -332,7 +332,12 @@ class View:
 
     @staticmethod
     def _relevant(source: str, attempts: Sequence[object]) -> list[Any]:
-        """The queues collector looks at two sources: its attempts at URLs are metrics, the others sockets."""
+        """The queues collector looks at two sources: its attempts at URLs are metrics, the others sockets.
+
+        Native stacks come on top of the Python stacks of the same process: that they are missing blinds nobody.
+        """
+        if source == "stacks":
+            return [a for a in attempts if not str(getattr(a, "target", "")).startswith("native stacks")]
         if source == "metrics":
             return [a for a in attempts if str(getattr(a, "target", "")).startswith("http")]
         if source == "sockets":

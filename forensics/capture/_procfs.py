@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import stat
 import time
 from collections.abc import Collection
@@ -110,6 +111,23 @@ def stat_of(pid: int, sysroot: str = "") -> Glance:
         start_ticks=int(fields[19]),
         kernel=bool(int(fields[6]) & _KERNEL_THREAD),
     )
+
+
+def stop_pending(pid: int) -> bool:
+    """Whether a thread sleeps in the kernel with a SIGSTOP underway, which would stop the process when it comes back."""
+    try:
+        tids = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return False
+    for tid in tids:
+        try:
+            status = read(f"/proc/{pid}/task/{tid}/status", 16384)
+        except OSError:
+            continue  # the thread has ended
+        found = re.search(rb"^SigPnd:\s*([0-9a-f]+)", status, re.MULTILINE)
+        if found and int(found[1], 16) >> (signal.SIGSTOP - 1) & 1:
+            return True
+    return False
 
 
 def glance(pid: int, places: Places) -> Glance:

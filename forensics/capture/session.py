@@ -314,11 +314,12 @@ def _after(runner: Runner, recorder: Recorder, before: set[int], found: Discover
     if sysroot or not found.pids:
         return
     left = stopped(found.pids) - before
-    if left and any(step.collector == "stacks" for step in runner.forced):
+    if any(step.collector == "stacks" for step in runner.forced):
+        left |= {pid for pid in found.pids if pid not in before and procfs.stop_pending(pid)}
         for pid in left:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGCONT)
-        text = f"pids {sorted(left)} were stopped when the stack reader was killed: continued"
+        text = f"pids {sorted(left)} were stopped, or about to be, when the stack reader was killed: continued" if left else ""
         recorder.note("capture", "targets left running", Outcome.OK, text, "")
     elif left:
         text = f"pids {sorted(left)} are stopped now and were not before; nothing of ours holds them"
@@ -332,8 +333,8 @@ def incomplete(attempts: Sequence[Attempt], found: Discovery, interrupted: str) 
     missing = [f"capture: interrupted by {interrupted}"] if interrupted else []
     inner = {process.pid for engine in found.engines for process in engine.processes if process.role is not Role.HELPER}
     for attempt in attempts:
-        if not attempt.outcome.blind or attempt.collector not in ENGINE_EVIDENCE:
-            continue
+        if not attempt.outcome.blind or attempt.collector not in ENGINE_EVIDENCE or attempt.target.startswith("native stacks"):
+            continue  # native stacks are more than is required: they come on top of the Python stacks of the same process
         pid = attempt.origin.pid if attempt.origin else None
         if pid is not None and pid not in inner:
             continue

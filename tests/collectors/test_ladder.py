@@ -21,6 +21,7 @@ from collectors import _pystack
 from forensics.analysis import stacks
 from forensics.analysis.case import Case
 from forensics.analysis.ingest import read_inputs
+from forensics.capture import _procfs as procfs
 from forensics.model import CpuSample, ThreadStack, ThreadWait
 
 Collect = Callable[..., Collected]
@@ -315,6 +316,28 @@ def test_a_stop_that_a_killed_reader_left_underway_is_taken_back(collect: Collec
         assert native["outcome"] == "TIMEOUT"
         assert "our reader, killed, had left a stop underway: continued" in native["reason"]
     finally:
+        os.close(os.open(wakes, os.O_RDWR))
+    target.wait_for(lambda: "D" not in states(target.pid))
+    as_found(target)
+
+
+@needs_root
+def test_the_capture_sees_a_stop_underway_when_the_collector_was_killed_too(start: Start, tmp_path: Path) -> None:
+    target, told, wakes = sleeper(start, tmp_path)
+    mark = tmp_path / "mark"
+    assert not procfs.stop_pending(target.pid)
+    text = ATTACHES_AND_HANGS.format(python=sys.executable, fifo=str(told), mark=str(mark))
+    reader = subprocess.Popen([program(tmp_path, "pystack", text), str(target.pid)])
+    try:
+        target.wait_for(mark.exists)
+        reader.kill()
+        reader.wait()
+        assert procfs.stop_pending(target.pid)
+        os.kill(target.pid, signal.SIGCONT)  # what the capture does then
+        assert not procfs.stop_pending(target.pid)
+    finally:
+        reader.kill()
+        reader.wait()
         os.close(os.open(wakes, os.O_RDWR))
     target.wait_for(lambda: "D" not in states(target.pid))
     as_found(target)
