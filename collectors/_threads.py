@@ -114,7 +114,7 @@ def _identified(process: Process, threads: list[Thread], inner: dict[int, int]) 
                 native[ident] = tid
     except (PeekError, KeyError):
         pass  # those that were read stand
-    ours = set(_tids(process.pid))
+    ours = set(tids(process.pid))
     found = []
     for thread in threads:
         tid = thread.tid or native.get(thread.ident, 0)
@@ -127,7 +127,7 @@ def _identified(process: Process, threads: list[Thread], inner: dict[int, int]) 
 def _inner_ids(pid: int) -> dict[int, int]:
     """Thread ids of another pid namespace to ours; {} where there is no other."""
     found = {}
-    for tid in _tids(pid):
+    for tid in tids(pid):
         inner = re.search(rb"^NSpid:.*\s(\d+)$", _text(f"/proc/{pid}/task/{tid}/status"), re.MULTILINE)
         if inner is None or int(inner[1]) == tid:
             return {}  # one namespace for all threads of a process
@@ -135,7 +135,7 @@ def _inner_ids(pid: int) -> dict[int, int]:
     return found
 
 
-def _tids(pid: int) -> list[int]:
+def tids(pid: int) -> list[int]:
     try:
         return [int(name) for name in os.listdir(f"/proc/{pid}/task")]
     except OSError:
@@ -164,9 +164,9 @@ def at_futex(pid: int, tid: int) -> int | None:
     return int(fields[1], 16)
 
 
-def runs(pid: int) -> dict[int, bytes]:
-    """For each thread the kernel's account of its time on a processor: equal twice means that it did not run in between."""
-    return {tid: found for tid in _tids(pid) if (found := _text(f"/proc/{pid}/task/{tid}/schedstat"))}
+def runs(pid: int, tid: int) -> bytes:
+    """The kernel's account of a thread's time on a processor: equal twice means that it did not run in between. b"" if there is none."""
+    return _text(f"/proc/{pid}/task/{tid}/schedstat")
 
 
 def started_ns(pid: int) -> int:

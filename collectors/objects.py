@@ -18,17 +18,18 @@ from __future__ import annotations
 import json
 import re
 import time
+from functools import cached_property
 from typing import Any
 
 from collectors import _pyspy
 from collectors._contract import Emitter, Request, Target, Try, absence, nothing_to_do
-from collectors._cpython import BadExpression, Bounds, NotFound, PeekError, Process, Root, Unreadable, attach, evaluate
+from collectors._cpython import BadExpression, Bounds, Found, NotFound, PeekError, Process, Root, Unreadable, attach, evaluate
 from collectors._cpython._roots import parse_dump
 from collectors._livequeues import Queues
 from collectors._locks import Locks, read
 from collectors._resolve import Names
 from collectors._sources import Sources
-from collectors._threads import Thread, at_futex, dump, runs, started_ns, threads_of
+from collectors._threads import Thread, at_futex, dump, runs, started_ns, threads_of, tids
 from collectors._waits import wait_of
 
 TIMEOUT_S = 2.0
@@ -50,27 +51,36 @@ class Look:
 
     def __init__(self, process: Process, program: str, timeout_s: float) -> None:
         self.process, self.program, self.timeout_s = process, program, timeout_s
-        self.before = runs(process.pid)
+        self.before = {tid: runs(process.pid, tid) for tid in tids(process.pid)}
         self.at_ns = time.time_ns()
         raw = dump(program, process.pid, timeout_s)
         self.verdict: _pyspy.Verdict = ("OK", "", "") if isinstance(raw, list) else raw
         self.raw = raw if isinstance(raw, list) else []
         self.threads = threads_of(process, self.raw)
         self.futexes = {t.tid: futex for t in self.threads if (futex := at_futex(process.pid, t.tid)) is not None}
-        self._again: dict[int, Thread] | None = None
+
+    @cached_property
+    def second(self) -> list[Any]:
+        """Another dump, made when it is asked for."""
+        raw = dump(self.program, self.process.pid, self.timeout_s)
+        return raw if isinstance(raw, list) else []
+
+    @cached_property
+    def later(self) -> dict[int, Thread]:
+        return {thread.ident: thread for thread in threads_of(self.process, self.second)}
 
     def futex(self, tid: int) -> int | None:
         return at_futex(self.process.pid, tid)
 
+    def slept(self, thread: Thread) -> bool:
+        """Whether the thread has not run at all since before its stack was read."""
+        now = runs(self.process.pid, thread.tid)
+        return bool(now) and now == self.before.get(thread.tid)
+
     def stood(self, thread: Thread, depth: int) -> bool:
-        now = runs(self.process.pid).get(thread.tid)
-        if now is not None and now == self.before.get(thread.tid):
-            return True  # it has not run at all since before its stack was read
-        if self._again is None:
-            second = dump(self.program, self.process.pid, self.timeout_s)
-            self._again = {t.ident: t for t in threads_of(self.process, second)} if isinstance(second, list) else {}
-        later = self._again.get(thread.ident)
-        outer = len(thread.path) - depth
+        if self.slept(thread):
+            return True
+        later, outer = self.later.get(thread.ident), len(thread.path) - depth
         return later is not None and later.path[-outer:] == thread.path[-outer:]
 
 
@@ -89,7 +99,7 @@ def photograph(target: Target, process: Process, request: Request, program: str,
         found["waits"] = [wait for thread in look.threads if (wait := wait_of(locks, thread, inner))]
         found["locks"] = read(locks, look.threads, {wait["tid"] for wait in found["waits"]}, look)
         found["queues"] = Queues(locks, look.threads).read()
-        found["values"] = values(process, target, list(request.options.get("live") or ()), parse_dump(process, look.raw))
+        found["values"] = values(look, target, list(request.options.get("live") or ()))
     except PeekError as error:
         verdict = "PARTIAL", str(error), error.cure
     found["notes"] = [f"{file}: {why}" for file, why in names.notes.items()]
@@ -97,15 +107,16 @@ def photograph(target: Target, process: Process, request: Request, program: str,
     return found, verdict
 
 
-def values(process: Process, target: Target, live: list[dict[str, Any]], held: list[Root]) -> list[dict[str, Any]]:
+def values(look: Look, target: Target, live: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """What the engine declares for a process of this role. Several expressions of one name: of versions; the first that is there."""
     found: dict[str, dict[str, Any]] = {}
+    held = parse_dump(look.process, look.raw)
     for one in live:
         name, expr = str(one.get("name", "")), str(one.get("expr", ""))
         if name in found or one.get("role") not in (None, target.role) or one.get("engine") not in (None, target.engine):
             continue
         try:
-            got = evaluate(process, expr, held, BOUNDS)
+            got = passing(look, expr, held) if one.get("passing") else evaluate(look.process, expr, held, BOUNDS)
         except (NotFound, BadExpression, Unreadable):
             continue
         value = harmless(got.value)
@@ -114,6 +125,24 @@ def values(process: Process, target: Target, live: list[dict[str, Any]], held: l
             value = round(seconds, 3) if abs(seconds) < FAR_S else None
         found[name] = {"name": name, "expr": expr, "type": got.type, "value": value, "torn": got.torn}
     return list(found.values())
+
+
+def passing(look: Look, expr: str, held: list[Root]) -> Found:
+    """A value that lives no longer than a wait: when a thread goes on, its memory soon holds another object of the same kind.
+
+    True for a thread that slept all along, or when what is read before and after a second dump is the same. Raises NotFound else.
+    """
+    asleep = {thread.ident for thread in look.threads if look.slept(thread)}
+    try:
+        got = evaluate(look.process, expr, [root for root in held if root.thread_ident in asleep], BOUNDS)
+        if all(look.slept(thread) for thread in look.threads if thread.ident in asleep):
+            return got
+    except NotFound:
+        pass  # its thread ran
+    first, second = (evaluate(look.process, expr, roots, BOUNDS) for roots in (held, parse_dump(look.process, look.second)))
+    if (first.address, first.value) != (second.address, second.value):
+        raise NotFound(f"{expr}: it changed meanwhile")
+    return second
 
 
 def harmless(value: object) -> Any:

@@ -66,6 +66,8 @@ class LiveExpr:
     """Which processes have it."""
     clock: str = ""
     """"age" | "left": the value is a moment of time.monotonic(), told as the seconds since then or until then."""
+    passing: bool = False
+    """The object lives no longer than a wait: told only of a thread that stands."""
 
 
 @dataclass(frozen=True)

@@ -32,9 +32,9 @@ LIVE = (
     # calls that were sent and whose answer nobody has asked for yet; the one being waited for has already left it
     *_core("calls_in_flight", "len(EngineCore.model_executor.futures_queue)"),
     # the answer that is waited for: what was left of its limit when the wait began, since when, and what is left now
-    *_core("answer_limit_s", "dequeue_timeout"),
-    LiveExpr("answer_waited_s", "ReadTimeoutWithWarnings.started", Role.CORE, clock="age"),
-    LiveExpr("answer_left_s", "ReadTimeoutWithWarnings.deadline", Role.CORE, clock="left"),
+    LiveExpr("answer_limit_s", "dequeue_timeout", Role.CORE, passing=True),
+    LiveExpr("answer_waited_s", "ReadTimeoutWithWarnings.started", Role.CORE, clock="age", passing=True),
+    LiveExpr("answer_left_s", "ReadTimeoutWithWarnings.deadline", Role.CORE, clock="left", passing=True),
     *_core("async_scheduling", "EngineCore.async_scheduling", f"{_CONFIG}.scheduler_config.async_scheduling"),
     *_core("scheduler", "EngineCore.scheduler"),  # its class: AsyncScheduler or Scheduler
     *_core("executor", "EngineCore.model_executor"),

@@ -453,3 +453,40 @@ def test_nothing_that_a_user_wrote_reaches_the_bundle(collect: Collect, run: Run
     assert json.loads(found.content[name]) == json.loads(next((tmp_path / "out").rglob(f"pid-{program.pid}.1.json")).read_bytes())
     for secret in (b"harbour", b"deadbeef", b"4712", b"chatcmpl"):
         assert secret not in written and secret not in found.content[name]
+
+
+PASSING = """
+class Wait:
+    def __init__(self):
+        self.started = time.monotonic()
+def once(limit):
+    wait = Wait()
+    return limit * 2
+def standing(wait, limit):
+    if not say():
+        sys.stdin.read()
+def running():
+    for n in range(10**9):
+        once(n / 7)
+if "{kind}" == "runs":
+    spawn("running", running)
+    say()
+    sys.stdin.read()
+else:
+    standing(Wait(), 12.5)
+"""
+
+
+@every_version
+def test_a_value_of_a_wait_is_told_while_it_lasts(collect: Collect, run: Run, version: str) -> None:
+    live = [{"name": "limit", "expr": "limit", "passing": True}, {"name": "age", "expr": "Wait.started", "clock": "age", "passing": True}]
+    values = {v["name"]: v["value"] for v in look(collect, run(PASSING.format(kind="stands"), version), live=live)["values"]}
+    assert values["limit"] == 12.5 and values["age"] >= 0
+
+
+def test_a_value_of_a_wait_that_is_over_is_not_told(collect: Collect, run: Run) -> None:
+    """The memory of its number is used for the next one at once."""
+    live = [{"name": "limit", "expr": "limit", "passing": True}]
+    program = run(PASSING.format(kind="runs"))
+    # on a machine so busy that it does not move between two dumps, the value stands after all
+    assert [] in [look(collect, program, live=live)["values"] for _ in range(5)]
