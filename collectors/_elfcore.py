@@ -6,10 +6,10 @@ Format: elf(5); notes NT_PRSTATUS and NT_PRPSINFO of linux/elfcore.h, in the lay
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-HEAD_BYTES = 256 * 1024
+NOTE_BYTES = 64 * 1024
 """The notes of a process with hundreds of threads are larger, but those of the process itself come first."""
 ET_CORE, PT_NOTE = 4, 4
 NT_PRSTATUS, NT_PRPSINFO = 1, 3
@@ -21,6 +21,7 @@ class Core(NamedTuple):
     executable: str
     """The kernel's name of the main thread: 15 characters at most."""
     pid: int
+    """0 where it is not told."""
     signal: int
     """0 where nothing killed it: somebody took the picture of a living process."""
 
@@ -29,27 +30,27 @@ def compression(head: bytes) -> str:
     return next((name for magic, name in COMPRESSED.items() if head.startswith(magic)), "")
 
 
-def identify(head: bytes) -> Core | None:
-    """The core whose first HEAD_BYTES these are; None when it is no core of a 64-bit little-endian machine."""
+def identify(read: Callable[[int, int], bytes]) -> Core | None:
+    """The core that `read(offset, length)` reads; None when it is no core of a 64-bit little-endian machine. Raises OSError."""
     try:
-        kind, offset, size, count = _header(head)
+        kind, offset, size, count = _header(read(0, 64))
         if kind != ET_CORE:
             return None
         name, pid, number = "", 0, 0
-        for index in range(min(count, 4096)):
-            segment, _, start, _, _, length = struct.unpack_from("<IIQQQQ", head, offset + index * size)
+        for index in range(min(count, 64)):  # the notes are the first segment
+            segment, _, start, _, _, length = struct.unpack("<IIQQQQ", read(offset + index * size, 40))
             if segment != PT_NOTE:
                 continue
-            for note, content in _notes(head[start : start + length]):
+            for note, content in _notes(read(start, min(length, NOTE_BYTES))):
                 if note == NT_PRPSINFO and len(content) >= PRPSINFO.size:
                     fields = PRPSINFO.unpack_from(content)
                     pid, name = fields[7], fields[11].split(b"\0")[0].decode("utf-8", "backslashreplace")
                 elif note == NT_PRSTATUS and not number:  # the first is that of the thread that died
                     number = struct.unpack_from("<i", content)[0]
             break
-    except (struct.error, ValueError):
+    except (struct.error, ValueError, OverflowError):  # cut, or garbled
         return None
-    return Core(name, pid, number)
+    return Core(name, max(0, pid), max(0, number))
 
 
 def _header(head: bytes) -> tuple[int, int, int, int]:

@@ -18,7 +18,7 @@ from typing import Any
 from collectors import _pystack
 from collectors._commands import run_bounded
 from collectors._contract import Emitter, Request, read_bounded, resolve_in_root
-from collectors._elfcore import HEAD_BYTES, compression, identify
+from collectors._elfcore import compression, identify
 
 PATTERN_FILE = "/proc/sys/kernel/core_pattern"
 FOLDERS = ("/var/lib/systemd/coredump", "/var/lib/apport/coredump", "/var/crash")
@@ -99,9 +99,12 @@ class Finder:
         core = {"path": label, "open": path, "size_bytes": about.st_size, "mtime_ns": about.st_mtime_ns, "error": ""}
         core |= {"executable": "", "pid": None, "signal": None, "compression": ""}
         try:
-            head, _ = read_bounded(path, HEAD_BYTES)
-            known = identify(head)
-            core["compression"] = compression(head)
+            fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            try:
+                known = identify(lambda offset, length: os.pread(fd, length, offset))
+                core["compression"] = compression(os.pread(fd, 8, 0))
+            finally:
+                os.close(fd)
             if known:
                 core |= {"executable": known.executable, "pid": known.pid or None, "signal": known.signal or None}
             elif not core["compression"]:
