@@ -25,6 +25,7 @@ from collectors._cpython._expression import candidates, evaluate, parse
 from collectors._cpython._process import Process, attach
 from collectors._cpython._records import Bounds, Found, LockState, Root, Snapshot
 from collectors._cpython._roots import parse_dump, roots
+from collectors._cpython._threads import thread_ids
 
 __all__ = [
     "BadExpression",
@@ -50,4 +51,5 @@ __all__ = [
     "parse",
     "parse_dump",
     "roots",
+    "thread_ids",
 ]

@@ -33,7 +33,7 @@ def attach(pid: int, sysroot: str = "") -> Process:
     """
     memory = Memory(pid, sysroot)
     try:
-        process = Process(memory, _interpreter.find(memory, sysroot))
+        process = Process(memory, _interpreter.find(memory, sysroot), sysroot)
         process.check()
     except BaseException:
         memory.close()
@@ -47,10 +47,11 @@ class Process:
     Types are remembered from one call to the next; `snapshot`, `evaluate` and `roots` begin anew.
     """
 
-    def __init__(self, memory: Memory, interpreter: _interpreter.Interpreter) -> None:
+    def __init__(self, memory: Memory, interpreter: _interpreter.Interpreter, sysroot: str = "") -> None:
         self.memory = memory
         self.heap = Heap(memory, interpreter.layout)
         self.interpreter = interpreter
+        self.sysroot = sysroot
         self._modules: dict[str, int] = {}
         self._modules_header: _dicts.Dict | None = None
 

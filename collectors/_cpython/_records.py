@@ -66,7 +66,7 @@ class Root(NamedTuple):
     line: int
     file: str = ""
     os_thread_id: int | None = None
-    """As the kernel counts it (in the pid namespace of the process)."""
+    """As this node counts it: the number under /proc/PID/task."""
     depth: int = 0
     """0 is the innermost frame."""
 

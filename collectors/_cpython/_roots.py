@@ -16,6 +16,7 @@ from collectors._cpython import _instances
 from collectors._cpython._errors import Denied, Gone, NoRoots, Unreadable, Unsupported
 from collectors._cpython._process import Process
 from collectors._cpython._records import Root
+from collectors._cpython._threads import ids_on_this_node, thread_ids
 from collectors._pyspy import NOT_FOUND, classify
 
 TIMEOUT_S = 5.0
@@ -36,7 +37,10 @@ def parse_dump(process: Process, threads: Any) -> list[Root]:
     """The roots in a `py-spy dump --json --locals`, decoded. Values that have no address are skipped."""
     process.heap.forget()
     out: list[Root] = []
+    by_ident, by_inner = thread_ids(process), ids_on_this_node(process)
     for thread in threads if isinstance(threads, list) else ():
+        ident = int(thread.get("thread_id") or 0)
+        tid = by_inner.get(thread.get("os_thread_id"), by_ident.get(ident))  # py-spy does not know it up to 3.10
         for depth, frame in enumerate(thread.get("frames") or ()):
             for local in frame.get("locals") or ():
                 address = local.get("addr")
@@ -51,12 +55,12 @@ def parse_dump(process: Process, threads: Any) -> list[Root]:
                         name=str(local.get("name", "")),
                         type=kind,
                         address=address,
-                        thread_ident=int(thread.get("thread_id") or 0),
+                        thread_ident=ident,
                         thread_name=str(thread.get("thread_name") or ""),
                         frame=str(frame.get("name", "")),
                         line=int(frame.get("line") or 0),
                         file=str(frame.get("filename", "")),
-                        os_thread_id=thread.get("os_thread_id"),
+                        os_thread_id=tid,
                         depth=depth,
                     )
                 )

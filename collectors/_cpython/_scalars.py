@@ -58,7 +58,14 @@ def read_str(heap: Heap, address: int, limit: int = 1 << 16) -> str:
     """At most `limit` characters of a string, lone surrogates kept. Compact or not, of every width."""
     length = min(str_length(heap, address), limit)
     data, width = _characters(heap, address)
-    return heap.memory.read(data, width * length).decode(_CHARACTER_BYTES[width], "surrogatepass")
+    raw = heap.memory.read(data, width * length)
+    try:
+        text = raw.decode(_CHARACTER_BYTES[width], "surrogatepass")
+    except UnicodeDecodeError as error:
+        raise Nonsense(address, "string") from error
+    if len(text) != length:  # two lone surrogates side by side are two characters here, and one in UTF-16
+        text = "".join(map(chr, struct.unpack(f"<{length}H", raw)))
+    return text
 
 
 def _characters(heap: Heap, address: int) -> tuple[int, int]:

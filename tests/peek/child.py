@@ -1,7 +1,7 @@
 """A child that makes objects on request: one Python expression (or statements) a line in, the id of the result out."""
 
 import ast
-import collections  # noqa: F401 - for the expressions
+import collections
 import os
 import sys
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
-from .conftest import EVERYTHING, Child
 
 from collectors._cpython import Bounds
+
+from .conftest import EVERYTHING, Child
 
 PLAIN = [
     "None",
@@ -15,17 +16,33 @@ PLAIN = [
     "False",
     *("0", "1", "-1", "2**29", "2**30 - 1", "2**30", "-(2**30)", "2**60", "2**64 - 1", "-(2**63)", "10**100", "-(10**100)"),
     *("0.0", "-2.5", "1e300", "5e-324"),
-    *("''", "'a'", "'plain'", "'\\xe9'", "'\\u65e5\\u672c'", "'\\U0001f600 mixed'", "'x' * 5000", "'\\x1b[31m'", "'\\ud800'"),
+    *(
+        "''",
+        "'a'",
+        "'plain'",
+        "'\\xe9'",
+        "'\\u65e5\\u672c'",
+        "'\\U0001f600 mixed'",
+        "'x' * 5000",
+        "'\\x1b[31m'",
+        "'\\ud800'",
+        "'\\ud83d' + '\\ude00'",
+    ),
     *("[]", "()", "{}", "[1, [2, [3, []]]]", "(1, (2,))", "list(range(1000))"),
     *("{'a': 1, 'b': {'c': None}}", "{str(i): i for i in range(1000)}", "dict.fromkeys('abc')"),
     "[[], {}, '', 0, None, False]",
 ]
 
 
+def listed(value: object) -> object:
+    """With lists for tuples, as JSON has it."""
+    return [listed(one) for one in value] if isinstance(value, (list, tuple)) else value
+
+
 @pytest.mark.parametrize("source", PLAIN)
 def test_plain_data_is_itself(child: Child, source: str) -> None:
     value = eval(source)
-    assert child.read(source) == json.loads(json.dumps(value))
+    assert child.read(source) == listed(value)
     assert type(child.read(source)) is (list if isinstance(value, tuple) else type(value))
 
 
