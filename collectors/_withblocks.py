@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cached_property
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
@@ -43,10 +44,15 @@ class Scope:
         self.withs = [node for node in nodes if isinstance(node, ast.With)]
         self.calls = [(n, n.func) for n in nodes if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute)]
         self._global = _declared(nodes, ast.Global)
-        self._bound = {name for each in (function, *enclosing) if not isinstance(each, ast.Module) for name in _bound(each)}
+        self._enclosing = enclosing
+
+    @cached_property
+    def bound(self) -> set[str]:
+        """Names that are local to it or to a function around it."""
+        return {name for each in (self.function, *self._enclosing) if not isinstance(each, ast.Module) for name in _bound(each)}
 
     def is_global(self, name: str) -> bool:
-        return isinstance(self.function, ast.Module) or name in self._global or name not in self._bound
+        return isinstance(self.function, ast.Module) or name in self._global or name not in self.bound
 
 
 class Position:

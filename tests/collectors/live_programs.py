@@ -9,7 +9,7 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -81,14 +81,14 @@ class Program:
         return found
 
 
-def launch(folder: Path, body: str, version: str = "", name: str = "program", **modules: str) -> Program:
-    """Start a program; it must call `say()` once. `modules`: source of modules beside it."""
+def launch(folder: Path, body: str, version: str = "", prefix: Sequence[str] = (), **modules: str) -> Program:
+    """Start a program; it must call `say()` once. `prefix`: a command that runs it; `modules`: source of modules beside it."""
     for module, text in modules.items():
         (folder / f"{module}.py").write_text(textwrap.dedent(text))
-    path = folder / f"{name}.py"
+    path = folder / "program.py"
     path.write_text(HEAD + textwrap.dedent(body))
     python = interpreter(version) if version else sys.executable
-    process = subprocess.Popen([python, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    process = subprocess.Popen([*prefix, python, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdout
     first = process.stdout.readline()
     tids: dict[str, Any] = json.loads(first or b"{}")

@@ -8,7 +8,7 @@ import shutil
 import signal
 import stat
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +27,8 @@ every_version = pytest.mark.parametrize("version", VERSIONS)
 def run(tmp_path: Path) -> Iterator[Run]:
     started: list[Program] = []
 
-    def start(body: str, version: str = "", **modules: str) -> Program:
-        program = launch(tmp_path, body, version, **modules)
+    def start(body: str, version: str = "", prefix: Sequence[str] = (), **modules: str) -> Program:
+        program = launch(tmp_path, body, version, prefix, **modules)
         started.append(program)
         return program
 
@@ -490,3 +490,31 @@ def test_a_value_of_a_wait_that_is_over_is_not_told(collect: Collect, run: Run) 
     program = run(PASSING.format(kind="runs"))
     # on a machine so busy that it does not move between two dumps, the value stands after all
     assert [] in [look(collect, program, live=live)["values"] for _ in range(5)]
+
+
+@pytest.mark.parametrize("printed", ["[]", "{}", "[1, 2]", '[{"frames": 3}]', "[" * 100_000, '[{"frames": [{"name": 1}]}]', "nan"])
+def test_whatever_py_spy_prints_is_judged(collect: Collect, run: Run, tmp_path: Path, printed: str) -> None:
+    program = run(QUEUE)
+    script = tmp_path / "py-spy"
+    (tmp_path / "printed").write_text(printed)
+    script.write_text(f"#!/bin/sh\ncat {tmp_path}/printed\n")
+    script.chmod(0o755)
+    look(collect, program, outcome="OK" if printed == "[]" else "UNSUPPORTED", py_spy=str(script))
+
+
+@needs_root
+@pytest.mark.skipif(not shutil.which("unshare"), reason="needs unshare (util-linux)")
+def test_threads_of_another_pid_namespace_carry_our_ids(collect: Collect, run: Run) -> None:
+    program = run(DEADLOCK, prefix=("unshare", "--pid", "--fork", "--kill-child", "--mount-proc"))
+    (child,) = Path(f"/proc/{program.pid}/task/{program.pid}/children").read_text().split()
+    held = {int(tid): Path(f"/proc/{child}/task/{tid}/comm") for tid in os.listdir(f"/proc/{child}/task")}
+    assert len(held) == 2 and not set(held) & set(program.tids.values())
+    found: list[dict[str, Any]] = []
+
+    def deadlocked() -> bool:
+        collected = collect("objects", {"targets": [{"pid": int(child)}], "samples": 1})
+        found[:] = collected.json(f"objects/pid-{child}.1.json")["locks"]
+        return len(found) == 2
+
+    program.wait_for(deadlocked, "its deadlock")
+    assert {(*lock["waiters"], *lock["inside"]) for lock in found} == {tuple(held), tuple(held)[::-1]}
