@@ -7,7 +7,8 @@ from collections.abc import Collection, Iterable, Sequence
 
 from forensics.analysis.merge import Tree
 from forensics.analysis.outliers import MAIN, Outlier, correspondence, outliers
-from forensics.analysis.peers import Peers
+from forensics.analysis.peers import Peer, Peers
+from forensics.analysis.rankset import RankSet
 from forensics.model import StackNode, StackOutlier, StackPresence, ranges
 
 MOST_ENDS = 400
@@ -37,8 +38,8 @@ def _outlier(tree: Tree, crews: _Crews, o: Outlier, engine: str) -> StackOutlier
         shared=label(o.shared),
         next=label(o.next) if o.next != o.shared else "",
         majority=label(o.majority),
-        majority_ranks=o.majority_ranks,
-        unread=ranges(crews.unread((o.role, o.group))),
+        majority_ranks=crews.written((o.role, o.group), o.majority_ranks),
+        unread=crews.unread((o.role, o.group)),
         samples=o.samples,
         ref=tree.visits[o.visits[0]].ref,
     )
@@ -52,52 +53,57 @@ class _Crews:
         numbers: dict[tuple[str, int], int] = {}
         self._process_of = [numbers.setdefault((node, pid), len(numbers)) for node, pid, _, _ in tree.threads]
         self._places = [peers.of(process) for process in numbers]
-        self._read = self._ranks(self._process_of)
         # where a reader showed native frames; a rank that was read without them is not missing at a native step
         native = {tree.thread_of[i] for i, end in enumerate(tree.ends) if tree.nodes[end].native}
-        self._read_natively = self._ranks(self._process_of[t] for t in native)
+        self._read = {False: self._ranks(self._process_of), True: self._ranks(self._process_of[t] for t in native)}
+        self._unread: dict[tuple[bool, tuple[str, str]], str] = {}
 
-    def _ranks(self, processes: Iterable[int]) -> dict[tuple[str, str], set[int]]:
+    def _ranks(self, processes: Iterable[int]) -> dict[tuple[str, str], RankSet]:
         found: dict[tuple[str, str], set[int]] = {}
         for process in set(processes):
             peer = self._places[process]
             if peer.rank is not None:
                 found.setdefault(peer.crew, set()).add(peer.rank)
-        return found
+        return {crew: RankSet(ranks) for crew, ranks in found.items()}
 
-    def unread(self, crew: tuple[str, str]) -> set[int]:
-        return set(self.peers.expected.get(crew, ())) - self._read.get(crew, set())
+    def unread(self, crew: tuple[str, str], native: bool = False) -> str:
+        """Ranks of a crew of which no stack was read, or none with native frames."""
+        key = (native, crew)
+        if key not in self._unread:
+            read = self._read[native].get(crew)
+            self._unread[key] = RankSet({*self.peers.expected.get(crew, ()), *(read.ranks if read else ())}).lacks(
+                read.ranks if read else ()
+            )
+        return self._unread[key]
+
+    def written(self, crew: tuple[str, str], ranks: Collection[int]) -> str:
+        return self._read[False][crew].has(ranks)
 
     def present(self, threads: Iterable[int], native: bool) -> tuple[StackPresence, ...]:
         """Who is there, given the thread of each stack; crews with ranks first."""
         stacks: Counter[tuple[str, str]] = Counter()
-        has: dict[tuple[str, str], set[int]] = {}
-        others: dict[tuple[str, str], list[str]] = {}
+        crews: dict[tuple[str, str], list[Peer]] = {}
         for process, count in Counter(map(self._process_of.__getitem__, threads)).items():
             peer = self._places[process]
             stacks[peer.crew] += count
-            if peer.rank is None:
-                others.setdefault(peer.crew, []).append(peer.name)
-            else:
-                has.setdefault(peer.crew, set()).add(peer.rank)
-        readers = self._read_natively if native else self._read
+            crews.setdefault(peer.crew, []).append(peer)
         found = []
-        for crew in sorted(stacks, key=lambda c: (c not in has, c)):
-            here = has.get(crew, set())
-            lacks = readers.get(crew, set()) - here if here else set()
-            unread = set(self.peers.expected.get(crew, ())) - here - lacks if here else set()
+        for crew, members in crews.items():
+            here = {peer.rank for peer in members if peer.rank is not None}
+            readers = self._read[native].get(crew) if here else None
             found.append(
                 StackPresence(
                     role=crew[0],
                     group=crew[1],
-                    has=ranges(here),
-                    lacks=ranges(lacks),
-                    unread=ranges(unread),
-                    processes=_named(others.get(crew, ())),
+                    count=len(here),
+                    has=readers.has(here) if readers else "",
+                    lacks=readers.lacks(here) if readers else "",
+                    unread=self.unread(crew, native) if readers else "",
+                    processes=_named(peer.name for peer in members if peer.rank is None),
                     stacks=stacks[crew],
                 )
             )
-        return tuple(found)
+        return tuple(sorted(found, key=lambda p: (not p.has, p.role, p.group)))
 
 
 def _named(names: Iterable[str]) -> tuple[str, ...]:

@@ -43,6 +43,14 @@ def operation(thread: ThreadView) -> str:
     return next((m[1] for f in thread.last.frames[:8] if (m := _OPERATION.search(f.name))), "")
 
 
+_PLUMBING = re.compile(r"(?:^|/)(?:threading|queue|selectors|_base|connection|popen_\w+)\.py$")
+
+
+def place(thread: ThreadView) -> Frame:
+    """Where the program itself stands: the innermost frame outside the standard library's waiting code."""
+    return next((f for f in thread.last.frames if not _PLUMBING.search(f.file)), thread.last.frames[0])
+
+
 def frame_text(frames: Sequence[Frame]) -> str:
     """One "Qual.name (file)" a line, innermost first: what FramePattern.regex is searched in."""
     return "\n".join(f"{f.name} ({f.file})" for f in frames)

@@ -128,7 +128,15 @@ def test_has_lacks_and_unread_are_exact(here, elsewhere, unread):
         if inside and outside:
             (present,) = nodes[name].present
             assert (present.has, present.lacks, present.unread) == (ranges(inside), ranges(outside), ranges(unread))
-            assert present.stacks == len(inside)
+            assert present.stacks == present.count == len(inside)
+
+
+def test_a_scattered_set_is_counted_and_begun():
+    stacks = [stack(r, "main", "a" if r % 2 else "b") for r in range(1000)]
+    nodes, _ = told(stacks, crew(1000))
+    (present,) = nodes["a"].present
+    assert present.count == 500 and present.has.startswith("1,3,5,") and present.has.endswith(",…")
+    assert present.lacks.startswith("0,2,4,") and len(present.lacks) < 300
 
 
 def test_the_levels_differ_as_they_say():
@@ -154,7 +162,7 @@ def test_one_rank_that_left_the_way_of_its_peers():
     stacks = [stack(r, *inside, sample=s) for r in (0, 1, 3) for s in (1, 2)]
     stacks += [stack(2, "main", "loop", "execute", "forward model.py 311", "matmul model.py 7", sample=s) for s in (1, 2)]
     nodes, (apart,) = told(stacks, crew(4))
-    assert (apart.ranks, apart.majority_ranks, apart.samples, apart.processes) == ((2,), (0, 1, 3), 2, ("worker TP2",))
+    assert (apart.ranks, apart.majority_ranks, apart.samples, apart.processes) == ((2,), "0-1,3", 2, ("worker TP2",))
     assert (apart.shared, apart.next, apart.stands) == ("execute (x.py:1)", "forward (model.py:311)", "matmul (model.py:7)")
     assert (apart.majority, apart.thread, apart.ref.source) == ("all_reduce (dist.py:9)", "MainThread", "stacks/pid-1002.2.json")
     assert nodes["matmul"].frames == ("forward (model.py:311)", "matmul (model.py:7)")
@@ -184,7 +192,7 @@ def test_beyond_the_last_majority_nobody_leaves():
     """Five of six go into `step` and part there: the sixth alone left a majority."""
     stacks = [stack(r, "main", "step", name) for r, name in enumerate("aabbc")] + [stack(5, "main", "idle")]
     _, apart = told(stacks, crew(6))
-    assert [(a.ranks, a.majority, a.majority_ranks) for a in apart] == [((5,), "step (x.py:1)", (0, 1, 2, 3, 4))]
+    assert [(a.ranks, a.majority, a.majority_ranks) for a in apart] == [((5,), "step (x.py:1)", "0-4")]
 
 
 def test_who_was_apart_for_a_moment_is_no_outlier():
@@ -204,7 +212,7 @@ def test_only_peers_are_compared():
     stacks += [stack(9, "main", "wait"), stack(4, "pump", thread="pump", tid=7)]
     assert told(stacks, peers)[1] == []
     stacks = [stack(r, "main", "recv" if r in (0, 1, 2, 4) else "send") for r in range(6)]
-    assert [(a.ranks, a.group, a.majority_ranks) for a in told(stacks, peers)[1]] == [((4,), "PP1", (3, 5))]
+    assert [(a.ranks, a.group, a.majority_ranks) for a in told(stacks, peers)[1]] == [((4,), "PP1", "3,5")]
 
 
 def test_other_threads_are_compared_by_name_and_python_numbers_do_not_count():
@@ -222,7 +230,7 @@ def test_other_threads_are_compared_by_name_and_python_numbers_do_not_count():
 def test_a_rank_without_a_stack_is_on_neither_side():
     stacks = [*(stack(r, "main", "all_reduce") for r in (0, 1, 2)), stack(3), stack(4, "main", "forward")]
     nodes, (apart,) = told(stacks, crew(5, expected=8))
-    assert (apart.ranks, apart.majority_ranks, apart.unread) == ((4,), (0, 1, 2), "5-7")
+    assert (apart.ranks, apart.majority_ranks, apart.unread) == ((4,), "0-2", "5-7")
     (present,) = nodes["all_reduce"].present
     assert (present.has, present.lacks, present.unread) == ("0-2", "3-4", "5-7")
     assert nodes[""].present[0].has == "3" and nodes[""].frames == ()

@@ -219,3 +219,29 @@ def test_ranks_in_different_collectives_wait_for_each_other(scene, tell):
     }
     # two groups of which each rank is in one would look the same
     assert "circular-wait" not in told.established
+
+
+def test_a_rank_that_is_behind_because_it_waits_in_a_collective_is_not_named(scene, tell):
+    s = scene()
+    s.hang(0, WORKER_IDLES)
+    s.ring = [["111", "101"]] * 3
+    told = tell(s)
+    assert all(f.ranks != (1,) for f in told.report.findings if f.id == "rank-not-responding")
+
+
+def test_the_rank_whose_delivery_thread_stands_inside_a_result_is_the_root(scene, tell):
+    s = scene()
+    s.hang(0, WORKER_IDLES)
+    s.everywhere(RANK1, WORKER_IDLES)
+    s.everywhere(WORKER, IN_EVENT, thread="WorkerAsyncOutputCopy")
+    told = tell(s)
+    assert told.root == ("rank-not-responding", 0) and told.grade("rank-not-responding") == "supported"
+    assert "Ready.synchronize (engine/tables.py" in told.by_id["rank-not-responding"].title
+
+
+def test_a_delivery_thread_that_waits_for_its_gpu_may_wait_for_a_peer(scene, tell):
+    s = scene()
+    s.hang(0, WORKER_IDLES)
+    s.everywhere(RANK1, WORKER_IDLES)
+    s.everywhere(WORKER, ["Event.synchronize (torch/cuda/streams.py)", "Output.get_output (runner.py)"], thread="WorkerAsyncOutputCopy")
+    assert tell(s).root == (None, None)

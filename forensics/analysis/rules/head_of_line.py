@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from forensics.analysis.rules._contract import Rule, grade
 from forensics.analysis.rules._raised import told_at, worker_exceptions
+from forensics.analysis.stacks import place
 from forensics.analysis.times import SECOND, duration, iso
 from forensics.analysis.view import View
 from forensics.model import Finding, FindingRole, LiveValue, Severity
@@ -38,8 +39,8 @@ def _seen_waiting(view: View) -> Iterator[Finding]:
         learned = next((h for h in view.hits_of("vllm-rpc-timeout") if h.at and hit.at.before(h.at)), None)
         end = learned.at if learned else None
         told = f"the engine learned of it at {iso(end.earliest_ns)}" if end else "the engine has not learned of it yet"
-        place, at = stuck[0].last.frames[0], stuck[0].samples[0].at
-        where = f"{place.name} ({place.file}:{place.line})" + (f" since {iso(at.earliest_ns)} at the latest" if at else "")
+        frame, at = place(stuck[0]), stuck[0].samples[0].at
+        where = f"{frame.name} ({frame.file}:{frame.line})" + (f" since {iso(at.earliest_ns)} at the latest" if at else "")
         yield view.finding(
             "failure-head-of-line-blocked",
             grade(observed=True),

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from forensics.analysis.rings import untaken
 from forensics.analysis.rules._contract import Rule, grade
 from forensics.analysis.rules.process_state import stays
+from forensics.analysis.stacks import place
 from forensics.analysis.stall import WORKING
 from forensics.analysis.view import View
 from forensics.model import Finding, FindingRole, Severity
@@ -37,6 +38,9 @@ def evaluate(view: View) -> Iterator[Finding]:
     if left := list(_untaken(view)):
         yield from left
         return
+    if held := list(_undelivered(view)):
+        yield from held
+        return
     if view.stall is None or not view.stall.live or view.moving or len(view.workers) != 1 or view.engine.world_size not in (None, 1):
         return
     # a world of one: no peer can tell, but the core's wait and the worker's stack can
@@ -65,8 +69,8 @@ def _untaken(view: View) -> Iterator[Finding]:
     left = [u for u in untaken(view) if u.taken_by]
     for one in left:
         thread = view.main_thread(one.process)
-        # a rank that waits for others in a collective is behind because of them
-        victim = thread is not None and thread.state == "collective"
+        if thread is not None and thread.state == "collective":
+            continue  # it is behind because of those that it waits for there
         names = ", ".join(dict.fromkeys(name for name in one.calls if name)) or "calls"
         yield view.finding(
             "rank-not-responding",
@@ -75,12 +79,41 @@ def _untaken(view: View) -> Iterator[Finding]:
             f"{len(one.taken_by)} other rank(s) took out of the ring",
             because=[*one.refs, *([thread.last.ref] if thread else [])],
             severity=Severity.CRITICAL,
-            role=FindingRole.CASCADE if victim or thread else FindingRole.ROOT,
+            role=FindingRole.ROOT,
             processes=[one.process],
             since=view.stall.since,
             does_not_show="what it does instead: that is in its stack" if not thread else "",
             would_settle=[] if thread else ["its stack"],
         )
+
+
+def _undelivered(view: View) -> Iterator[Finding]:
+    """The rank whose answer the core waits for has one in hand: the thread that would deliver it stands inside it."""
+    if view.stall is None or not view.stall.live or view.moving:
+        return
+    asked = [t for c in view.cores if (t := view.main_thread(c)) and t.state in ("rpc-response", "future") and t.steady]
+    for worker in view.workers:
+        if not asked or not worker.rank or worker.rank.rank != view.output_rank:
+            continue
+        carriers = [t for t in view.threads_of(worker) if t.name in view.profile.delivery_threads]
+        # a GPU may itself wait for a peer, inside a collective's kernel
+        elsewhere = {"queue-get", "gpu-sync"} if len(view.workers) > 1 else {"queue-get"}
+        stuck = [t for t in carriers if t.state not in elsewhere and t.steady and t.moved is False]
+        if stuck:
+            frame = place(stuck[0])
+            yield view.finding(
+                "rank-not-responding",
+                grade(agreeing=2),
+                title=f"{view.name(worker)} does not deliver the answer that the core waits for: its thread "
+                f'"{stuck[0].name}" stands in {frame.name} ({frame.file}:{frame.line})',
+                because=[stuck[0].samples[0].ref, stuck[0].last.ref, asked[0].last.ref],
+                severity=Severity.CRITICAL,
+                role=FindingRole.ROOT,
+                processes=[worker],
+                since=view.stall.since,
+                does_not_show="why the result does not become ready: a device, or a peer behind it",
+                would_settle=["native stacks of this process", "the GPU's state"],
+            )
 
 
 RULE = Rule(

@@ -4,10 +4,13 @@ The names are those of an ordinary offload connector, so that nothing can be dia
 Which fault, on which rank, is chosen when it fires, so that one server start (a minute) serves several faults:
 
 FF_TRIGGER  a file whose content is "MODE RANK [SECONDS]", for example "exc 1" or "slow 1 3"; without it, or while it is
-            empty, everything is normal (again). MODE: exc | deadlock | rdeadlock | qfull | qblock | slow | segv | exit | sysexit
+            empty, everything is normal (again): slow, qblock and deadlock end then, the others cannot be undone.
+            MODE: exc | deadlock | rdeadlock | qfull | qblock | copyblock | slow | segv | exit | sysexit
+            copyblock: the copy of one step's output never ends, and the next step raises (asynchronous scheduling only)
 FF_FORCE_ASYNC=1  turn the engine's asynchronous scheduling on (the CPU platform forces it off)
 """
 
+import contextlib
 import os
 import queue
 import threading
@@ -17,13 +20,16 @@ TRIGGER = os.environ.get("FF_TRIGGER", "")
 table_lock, buffer_lock = threading.Lock(), threading.Lock()
 request_queue = queue.Queue(maxsize=4)
 copier = None
+releaser = None
+unsignalled = []
 
 
 class ReadyEvent:
-    """A device event that is never signalled."""
+    """A device event that is not signalled while the fault lasts."""
 
     def __init__(self):
         self._event = threading.Event()
+        unsignalled.append(self._event)
 
     def synchronize(self):
         self._event.wait()
@@ -42,10 +48,51 @@ def start_copier():
 
 
 def write_back():
-    with table_lock:
+    # a plain lock that was let go of from outside cannot be released again
+    with contextlib.suppress(RuntimeError), table_lock:
         time.sleep(0.5)
         with buffer_lock:
             pass
+
+
+def release_afterwards():
+    """Undo what can be undone once the trigger is empty."""
+    while configured()[0]:
+        time.sleep(0.2)
+    while unsignalled:
+        unsignalled.pop().set()
+    if isinstance(table_lock, type(threading.Lock())) and table_lock.locked():
+        table_lock.release()
+
+
+def start_releaser():
+    global releaser
+    if releaser is None or not releaser.is_alive():
+        releaser = threading.Thread(target=release_afterwards, name="offload-keepalive", daemon=True)
+        releaser.start()
+
+
+def block_output_copy():
+    """The copies of outputs made from now on wait for an event that is not signalled. Whether that was so already."""
+    from vllm.v1.worker import gpu_model_runner
+
+    output = gpu_model_runner.AsyncGPUModelRunnerOutput
+    if getattr(output, "_blocked", False):
+        return True
+    original, make = output.get_output, output.__init__
+
+    def init(self, *args, **kwargs):
+        make(self, *args, **kwargs)
+        self._ready = ReadyEvent()
+
+    def get_output(self):
+        if hasattr(self, "_ready"):  # an earlier step's output is delivered as ever
+            self._ready.synchronize()
+        return original(self)
+
+    output.__init__, output.get_output = init, get_output
+    output._blocked = True
+    return False
 
 
 def rank():
@@ -71,6 +118,10 @@ def prepare_inputs():
     mode, seconds = configured()
     if not mode:
         return
+    if mode in ("deadlock", "qblock"):
+        start_releaser()
+    if mode == "copyblock" and block_output_copy():
+        raise RuntimeError("embedding lookup failed: index 512 is out of bounds")
     if mode == "exc":
         raise RuntimeError("embedding lookup failed: index 512 is out of bounds")
     if mode == "rdeadlock":
