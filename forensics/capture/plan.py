@@ -158,7 +158,7 @@ def _options(found: Discovery, depth: str, inputs: Mapping[str, Any]) -> dict[st
 def _live(found: Discovery) -> list[dict[str, Any]]:
     """What each engine's own file declares worth reading in its processes' memory."""
     return [
-        {"name": one.name, "expr": one.expr, "role": one.role.value, "engine": engine.id}
+        {"name": one.name, "expr": one.expr, "role": one.role.value, "clock": one.clock, "passing": one.passing, "engine": engine.id}
         for engine in found.engines
         for one in profile(engine.kind).live
     ]
