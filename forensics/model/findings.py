@@ -180,11 +180,16 @@ class StackGroup(Record, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class StackPresence(Record, frozen=True, kw_only=True, omit_defaults=True):
-    """Which processes of one role and parallel group pass a step of the merged stacks. Ranks are written as "0-2,5"."""
+    """Which processes of one role and parallel group pass a step of the merged stacks.
+
+    Ranks are written as "0-2,5"; of a very scattered set its beginning, ending in ",…".
+    """
 
     role: str = ""
     group: str = ""
     """Parallel group ("DP0 PP1"), "" where the role is not divided."""
+    count: int = 0
+    """How many ranks pass here."""
     has: str = ""
     lacks: str = ""
     """Ranks of the same role and group that were read and never pass here."""
@@ -227,7 +232,8 @@ class StackOutlier(Record, frozen=True, kw_only=True, omit_defaults=True):
     """Their innermost frame."""
     majority: str
     """The innermost frame at which most of the peers are together."""
-    majority_ranks: tuple[int, ...]
+    majority_ranks: str
+    """As in StackPresence."""
     shared: str = ""
     """The last frame in common, "" where there is none."""
     next: str = ""

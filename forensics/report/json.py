@@ -213,6 +213,7 @@ def _node(node: StackNode) -> dict[str, Any]:
             {
                 "role": p.role,
                 "group": p.group,
+                "count": p.count,
                 "has": p.has,
                 "lacks": p.lacks,
                 "unread": p.unread,
@@ -238,7 +239,7 @@ def _outlier(o: StackOutlier) -> dict[str, Any]:
         "shared": o.shared or None,
         "next": o.next or None,
         "majority": o.majority,
-        "majority_ranks": list(o.majority_ranks),
+        "majority_ranks": o.majority_ranks,
         "unread": o.unread,
         "samples": o.samples,
         **_ref(o.ref),

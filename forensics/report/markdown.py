@@ -14,7 +14,7 @@ from forensics.model import EvidenceRef, Finding, Report, RuleStatus
 from forensics.report import grid, stackwords, times, view, waitwords
 from forensics.report.safe import bounded, one_line, visible
 
-MOST_EVENTS, MOST_STACK_LINES = 40, 120
+MOST_EVENTS, MOST_STACK_LINES, MOST_OUTLIERS = 40, 120, 12
 """A ticket is for reading: the rest is counted here and stands in the JSON and HTML reports."""
 _QUOTE_CHARS = 600
 
@@ -197,10 +197,12 @@ def _timeline(report: Report) -> Iterator[str]:
 
 def _stacks(report: Report) -> Iterator[str]:
     """Who is apart from its peers, then the merged stacks as a tree of text, outermost frame first."""
-    for o in report.outliers:
+    for o in report.outliers[:MOST_OUTLIERS]:
         w = stackwords.outlier_words(o, report)
         parted = f", parted after {code(o.shared)}" if o.shared and o.next else ""
         yield f"- {prose(w.who)}: {code(w.where)}; {prose(w.others)}: {code(w.others_where)}{parted} ({prose(', '.join(w.detail))})"
+    if len(report.outliers) > MOST_OUTLIERS:
+        yield f"- … {len(report.outliers) - MOST_OUTLIERS} more places of ranks that are apart in the JSON report"
     if report.outliers:
         yield ""
     lines: list[str] = []

@@ -18,7 +18,8 @@ _MOST_NAMES = 3
 def presence_words(p: StackPresence) -> str:
     """ "worker DP0 ranks 0-2,5, not 3-4, 6 unread"; of processes without a rank, their names."""
     crew = " ".join(part for part in (p.role, p.group) if part)
-    who = [f"{crew} {_ranks(p.has)}".strip()] if p.has else []
+    scattered = f"{p.count} ranks {p.has}" if p.has.endswith("…") else _ranks(p.has)
+    who = [f"{crew} {scattered}".strip()] if p.has else []
     who += [f"not {p.lacks}"] if p.lacks else []
     who += [f"{p.unread} unread"] if p.unread else []
     return ", ".join([*who, *p.processes]) or crew
@@ -87,7 +88,7 @@ def outlier_words(o: StackOutlier, report: Report) -> OutlierWords:
     return OutlierWords(
         rank_words(o.ranks) + group,
         o.stands,
-        rank_words(o.majority_ranks) + group,
+        _ranks(o.majority_ranks) + group,
         o.majority,
         parted if o.next else "",
         tuple(part for part in detail if part),

@@ -16,6 +16,9 @@ from forensics.analysis.merge import Level, merge, path
 from forensics.analysis.outliers import outliers
 from forensics.analysis.peers import Peer, Peers, peers_of
 from forensics.model import EngineInstance, EngineProcess, EvidenceRef, Frame, ProcessInfo, RankId, Role, ThreadStack, ranges
+from forensics.report.folded import folded
+
+from .scene import IN_STEP
 
 LEVELS = list(Level)
 
@@ -360,3 +363,28 @@ def test_a_random_crowd_is_the_same_in_any_order():
         return Counter((n.depth, n.frames, n.stacks, n.present, n.outliers) for n in nodes), [(a.ranks, a.stands, a.samples) for a in apart]
 
     assert facts(stacks) == facts(shuffled)
+
+
+# ----------------------------------------------------------------------------------------------------- a whole capture
+
+
+def test_a_capture_shows_who_is_apart(scene, tell):
+    hung = scene(ranks=4)
+    hung.hang(2, IN_STEP)
+    report = tell(hung).report
+    (apart,) = report.outliers
+    assert (apart.engine, apart.ranks, apart.majority_ranks, apart.thread) == ("e0", (2,), "0-1,3", "MainThread")
+    assert apart.stands.startswith("Attention.forward (vllm/attention/layer.py")
+    assert apart.majority.startswith("OpOverloadPacket.__call__ (torch/_ops.py")
+    assert apart.samples == 3 and apart.shared.startswith("Worker.execute_model")
+    marked = [n for n in report.stack_tree if n.outliers]
+    assert [(n.outliers, n.present[0].has, n.present[0].lacks, n.steady) for n in marked] == [("2", "2", "0-1,3", 1)]
+    lines = folded(report).splitlines()
+    assert sum(int(line.rpartition(" ")[2]) for line in lines) == sum(n.stacks for n in report.stack_tree if not n.depth)
+    assert [line for line in lines if line.endswith(" 9") and line.startswith("worker;") and "OpOverloadPacket" in line]
+
+
+def test_a_capture_of_an_idle_engine_shows_nobody_apart(scene, tell):
+    quiet = scene(ranks=4)
+    quiet.idle()
+    assert tell(quiet).report.outliers == ()

@@ -341,7 +341,7 @@ def stalled() -> Report:
                 steady=4,
                 samples=2,
                 names=("MainThread",),
-                present=(StackPresence(role="worker", has="0-3", stacks=8),),
+                present=(StackPresence(role="worker", count=4, has="0-3", stacks=8),),
             ),
             StackNode(
                 engine="e0",
@@ -352,7 +352,7 @@ def stalled() -> Report:
                 steady=1,
                 samples=2,
                 names=("MainThread",),
-                present=(StackPresence(role="worker", has="2", lacks="0-1,3", stacks=2),),
+                present=(StackPresence(role="worker", count=1, has="2", lacks="0-1,3", stacks=2),),
                 outliers="2",
             ),
             StackNode(
@@ -364,7 +364,7 @@ def stalled() -> Report:
                 steady=3,
                 samples=2,
                 names=("MainThread",),
-                present=(StackPresence(role="worker", has="0-1,3", lacks="2", stacks=6),),
+                present=(StackPresence(role="worker", count=3, has="0-1,3", lacks="2", stacks=6),),
             ),
             StackNode(
                 engine="e0",
@@ -385,7 +385,7 @@ def stalled() -> Report:
                 samples=2,
                 names=("ThreadPoolExecutor-0_0", "heartbeat"),
                 present=(
-                    StackPresence(role="worker", has="0-1", lacks="2", unread="3", stacks=24),
+                    StackPresence(role="worker", count=2, has="0-1", lacks="2", unread="3", stacks=24),
                     StackPresence(role="api", processes=("API server",), stacks=16),
                 ),
             ),
@@ -409,7 +409,7 @@ def stalled() -> Report:
                 shared="execute_model (v1/worker/gpu_model_runner.py:3377)",
                 next="forward (model_executor/models/llama.py:311)",
                 majority="all_reduce (torch/distributed/distributed_c10d.py:2935,2937)",
-                majority_ranks=(0, 1, 3),
+                majority_ranks="0-1,3",
                 samples=2,
                 ref=ref(f"stacks/pid-{stopped}.2.json", 'thread 4245 "MainThread"', "forward (model_executor/models/llama.py:311)"),
             ),
@@ -875,7 +875,7 @@ def many_ranks() -> Report:
                 steady=64,
                 samples=2,
                 names=("MainThread",),
-                present=(StackPresence(role="worker", has="0-63", stacks=128),),
+                present=(StackPresence(role="worker", count=64, has="0-63", stacks=128),),
             ),
         ),
         waits=tuple(

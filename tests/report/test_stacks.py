@@ -87,6 +87,7 @@ def test_folded_evidence_cannot_act(payload):
         (StackPresence(role="worker", group="DP1", has="3", unread="6-7"), "worker DP1 rank 3, 6-7 unread"),
         (StackPresence(role="core", processes=("core DP0", "core DP1")), "core DP0, core DP1"),
         (StackPresence(has="1"), "rank 1"),
+        (StackPresence(role="worker", count=500, has="1,3,…", lacks="0,2,…"), "worker 500 ranks 1,3,…, not 0,2,…"),
         (StackPresence(role="worker"), "worker"),
     ],
 )
