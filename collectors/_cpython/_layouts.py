@@ -9,6 +9,7 @@ the table. What only the table knows of 3.14 comes from its sources and is not v
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from collectors._cpython._errors import Unsupported
@@ -92,9 +93,17 @@ _V311 = _V312._replace(
     interp_modules=888,
 )
 _V310 = _V311._replace(version=(3, 10), keys_kind=False, managed="offset", interpreters_head=32, interp_modules=856)
-_V314 = _V313._replace(version=(3, 14), str_kind_shift=16, locks="mutex")  # gh-114203 and others: `interned` took 16 bits; PyMutex
+_V314 = _V313._replace(version=(3, 14), str_kind_shift=16, locks="mutex")  # `interned` takes 16 bits; PyMutex
 
 _TABLE = {layout.version: layout for layout in (_V310, _V311, _V312, _V313, _V314)}
+
+
+def variants(layout: Layout) -> Iterator[Layout]:
+    """The layout, then what else a build of that version may have: which it is, only its memory can tell."""
+    yield layout
+    if layout.version == (3, 14):  # where `interned` of a string still has two bits, as up to 3.13
+        yield layout._replace(str_kind_shift=_V313.str_kind_shift)
+
 
 COOKIE = b"xdebugpy"
 PUBLISHED_BYTES = 1024

@@ -75,10 +75,10 @@ def item(process: Process, address: int, wanted: Any) -> int:
         raise NotFound(f"no index {wanted}: {process.type_name(address)} has {length} elements")
     if kind in ("list", "tuple"):
         return _containers.element(process.heap, address, kind, index)
-    for position, found in enumerate(process.items(address, index + 1)):
-        if position == index:
-            return found
-    raise NotFound(f"no index {wanted}: it has become shorter")
+    found = process.items(address, index + 1)
+    if len(found) <= index:
+        raise NotFound(f"no index {wanted}: it has become shorter")
+    return found[index]
 
 
 def _by_key(process: Process, address: int, wanted: Any) -> int:

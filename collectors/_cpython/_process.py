@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import islice
 from typing import Any, TypeVar
 
 from collectors._cpython import _containers, _dicts, _instances, _interpreter, _scalars, _sync
 from collectors._cpython import _layouts as at
-from collectors._cpython._errors import Nonsense, NotFound, Unreadable, Unsupported
+from collectors._cpython._errors import Nonsense, NotFound, OutOfBounds, Unreadable, Unsupported
 from collectors._cpython._heap import Heap
 from collectors._cpython._memory import Memory
 from collectors._cpython._records import DEFAULT_BOUNDS, Bounds, LockState, Snapshot
@@ -33,12 +33,19 @@ def attach(pid: int, sysroot: str = "") -> Process:
     """
     memory = Memory(pid, sysroot)
     try:
-        process = Process(memory, _interpreter.find(memory, sysroot), sysroot)
-        process.check()
+        found = _interpreter.find(memory, sysroot)
+        *others, last = (Process(memory, found._replace(layout=layout), sysroot) for layout in at.variants(found.layout))
+        for process in others:
+            try:
+                process.check()
+                return process
+            except Unsupported:
+                continue
+        last.check()
     except BaseException:
         memory.close()
         raise
-    return process
+    return last
 
 
 class Process:
@@ -138,18 +145,23 @@ class Process:
 
     def consistently(self, read: Callable[[], T]) -> tuple[T, bool]:
         """(what `read` returned, torn): done anew while the memory that it read differs afterwards, at most three times."""
+        torn: list[T] = []
         for tries_left in range(TRIES - 1, -1, -1):
             with self.memory.recorded():
                 try:
                     result = read()
+                except OutOfBounds:
+                    if not torn:
+                        raise
+                    break
                 except (Unreadable, NotFound):
-                    if not tries_left or not self.memory.changed():
+                    if not self.memory.changed() or not (tries_left or torn):
                         raise
                     continue
-                torn = self.memory.changed()
-            if not torn or not tries_left:
-                break
-        return result, torn
+                if not self.memory.changed():
+                    return result, False
+                torn = [result]
+        return torn[0], True
 
     def length(self, address: int) -> int:
         """len() of a container or queue, from its header alone; nothing is called and no lock is taken. Raises NotFound without one."""
@@ -167,34 +179,34 @@ class Process:
             raise NotFound(f"{self.type_name(address)} has no length of its own", "read the container that it holds: len(X.attribute)")
         return depth
 
-    def items(self, address: int, limit: int = 1000) -> Iterator[int]:
-        """Addresses of the elements of a list, tuple, set, deque or queue, or of the keys of a dict."""
-        kind = self.heap.type_of(address).kind
-        if kind in ("list", "tuple"):
-            found = _containers.sequence(self.heap, address, kind)
-        elif kind in ("set", "frozenset"):
-            found = _containers.set_members(self.heap, address)
-        elif kind == "collections.deque":
-            found = _containers.deque_items(self.heap, address)
-        elif kind == "_queue.SimpleQueue":
-            found = _containers.simple_queue(self.heap, address)[1]
-        elif kind in ("dict", "collections.OrderedDict"):
-            found = (key for key, _ in self.pairs(address, limit))
-        else:
+    def items(self, address: int, limit: int = 1000) -> list[int]:
+        """Addresses of the elements of a list, tuple, set, deque or queue, or of the keys of a dict; at most `limit`."""
+        with self.memory.limited(CALL_BYTES, CALL_SECONDS):
+            kind = self.heap.type_of(address).kind
+            if kind in ("list", "tuple"):
+                return list(islice(_containers.sequence(self.heap, address, kind), limit))
+            if kind in ("set", "frozenset"):
+                return list(islice(_containers.set_members(self.heap, address), limit))
+            if kind == "collections.deque":
+                return list(islice(_containers.deque_items(self.heap, address), limit))
+            if kind == "_queue.SimpleQueue":
+                return list(islice(_containers.simple_queue(self.heap, address)[1], limit))
+            if kind in ("dict", "collections.OrderedDict"):
+                return [key for key, _ in self.pairs(address, limit)]
             holder = _sync.queue_items(self.heap, address)
             if holder is None:
                 raise NotFound(f"{self.type_name(address)} holds no elements")
             return self.items(holder, limit)
-        return islice(found, limit)
 
-    def pairs(self, address: int, limit: int = 1000) -> Iterator[tuple[int, int]]:
-        """Addresses of (key, value) of a dict, in its order."""
-        kind = self.heap.type_of(address).kind
-        if kind == "collections.OrderedDict":
-            return islice(_containers.ordered_pairs(self.heap, address), limit)
-        if kind != "dict":
-            raise Nonsense(address, "dict")
-        return islice(_dicts.pairs(self.heap, address), limit)
+    def pairs(self, address: int, limit: int = 1000) -> list[tuple[int, int]]:
+        """Addresses of (key, value) of a dict, in its order; at most `limit`."""
+        with self.memory.limited(CALL_BYTES, CALL_SECONDS):
+            kind = self.heap.type_of(address).kind
+            if kind == "collections.OrderedDict":
+                return list(islice(_containers.ordered_pairs(self.heap, address), limit))
+            if kind != "dict":
+                raise Nonsense(address, "dict")
+            return list(islice(_dicts.pairs(self.heap, address), limit))
 
     def lock(self, address: int) -> LockState:
         """A Lock, RLock, Condition, Event or Thread. Raises Nonsense for any other object."""

@@ -10,10 +10,11 @@ import json
 import os
 import signal
 import subprocess
+import time
 from typing import Any
 
 from collectors._cpython import _instances
-from collectors._cpython._errors import Denied, Gone, NoRoots, Unreadable, Unsupported
+from collectors._cpython._errors import Denied, Gone, NoRoots, Unreadable
 from collectors._cpython._process import Process
 from collectors._cpython._records import Root
 from collectors._cpython._threads import ids_on_this_node, thread_ids
@@ -22,10 +23,11 @@ from collectors._pyspy import NOT_FOUND, classify
 TIMEOUT_S = 5.0
 OUTPUT_LIMIT_BYTES = 64 << 20
 ROOTS_LIMIT = 20_000
+TRIES = 3
 
 
 def roots(process: Process, py_spy: str, timeout_s: float = TIMEOUT_S) -> list[Root]:
-    """Every local variable of every Python frame, innermost frame first. Raises NoRoots, Denied, Gone, Unsupported.
+    """Every local variable of every Python frame, innermost frame first. Raises NoRoots, Denied, Gone.
 
     A frame may go on while it is read: a root whose memory holds no object any more is left out, and one that is stale shows in
     what is read from it. Constants that many frames share (None, True, small numbers) are roots like any other.
@@ -68,23 +70,36 @@ def parse_dump(process: Process, threads: Any) -> list[Root]:
 
 
 def _dump(process: Process, py_spy: str, timeout_s: float) -> Any:
-    command = [py_spy, "dump", "--pid", str(process.pid), "--json", "--locals", "--nonblocking"]
-    try:
-        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
-    except OSError as error:
-        raise NoRoots(NOT_FOUND[1] if not py_spy else f"{py_spy}: {error.strerror}", NOT_FOUND[2]) from error
-    try:
-        stdout, stderr = child.communicate(timeout=timeout_s)
-    except subprocess.TimeoutExpired:
-        raise NoRoots(f"py-spy said nothing within {timeout_s:g} s", "try again; a busy machine makes it slow") from None
-    finally:
-        if child.poll() is None:
-            os.killpg(child.pid, signal.SIGKILL)
-            child.wait()
-    if child.returncode:
+    """What py-spy wrote. Without a pause it may meet a frame that is just being made: that is cured by another try."""
+    if not py_spy:
+        raise NoRoots(NOT_FOUND[1], NOT_FOUND[2])
+    until = time.monotonic() + timeout_s
+    for last in (*(False,) * (TRIES - 1), True):
+        code, stdout, stderr = _run(
+            [py_spy, "dump", "--pid", str(process.pid), "--json", "--locals", "--nonblocking"], until - time.monotonic(), timeout_s
+        )
+        if not code:
+            break
         outcome, reason, cure = classify(stderr.decode("utf-8", "replace"))
-        raise {"DENIED": Denied, "ABSENT": Gone, "UNSUPPORTED": Unsupported}.get(outcome, NoRoots)(reason, cure)
+        if last or outcome in ("DENIED", "ABSENT"):
+            raise {"DENIED": Denied, "ABSENT": Gone}.get(outcome, NoRoots)(reason, cure)
     try:
         return json.loads(stdout[:OUTPUT_LIMIT_BYTES])
     except (ValueError, RecursionError) as error:
         raise NoRoots(f"py-spy wrote no JSON: {error}") from error
+
+
+def _run(command: list[str], left_s: float, timeout_s: float) -> tuple[int, bytes, bytes]:
+    try:
+        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
+    except OSError as error:
+        raise NoRoots(f"{command[0]}: {error.strerror}", NOT_FOUND[2]) from error
+    with child:
+        try:
+            stdout, stderr = child.communicate(timeout=max(0.0, left_s))
+        except subprocess.TimeoutExpired:
+            raise NoRoots(f"py-spy said nothing within {timeout_s:g} s", "try again; a busy machine makes it slow") from None
+        finally:
+            if child.poll() is None:
+                os.killpg(child.pid, signal.SIGKILL)
+        return child.returncode, stdout, stderr

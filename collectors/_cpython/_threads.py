@@ -16,12 +16,14 @@ def thread_ids(process: Process) -> dict[int, int]:
     """ident -> thread id on this node, of every thread that the `threading` module knows.
 
     From `threading._active` in the memory of the process. A thread that C code started and that never asked for its own Thread is not
-    there. A number that no thread of the process has (the main thread of a forked process may keep its parent's) is left out.
+    there.
     """
     here = ids_on_this_node(process)
     out: dict[int, int] = {}
     try:
-        active = process.get(process.modules()["threading"], "_active")
+        threading = process.modules()["threading"]
+        main = process.get(threading, "_main_thread")
+        active = process.get(threading, "_active")
         for key, thread in process.pairs(active, THREADS_LIMIT):
             try:
                 ident, native = _scalars.read_int(process.heap, key), _scalars.read_int(process.heap, process.get(thread, "_native_id"))
@@ -29,6 +31,8 @@ def thread_ids(process: Process) -> dict[int, int]:
                 continue
             if native in here:
                 out[ident] = here[native]
+            elif thread == main:  # the main thread of a forked process keeps the number that it had in its parent
+                out[ident] = process.pid
     except (KeyError, Unreadable, NotFound):  # a program without threads never imports it
         pass
     return out

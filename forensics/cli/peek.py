@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 OK, INCOMPLETE = 0, 3
 SCHEMA = "forensics.peek/1"
+READ_BYTES, READ_SECONDS = 64 << 20, 5.0
+"""More than a collector may spend: somebody waits for this one answer, and the target is not held up."""
 _SEQUENCES = frozenset({"list", "tuple"})
 
 
@@ -39,7 +41,7 @@ def peek_command(
     from forensics.bundle.redact import Redactor
 
     redactor = Redactor.from_environment()
-    bounds = Bounds()
+    bounds = Bounds(nbytes=READ_BYTES, seconds=READ_SECONDS)
     bounds = bounds._replace(depth=bounds.depth if depth is None else depth, items=bounds.items if items is None else items)
     try:
         with attach(pid) as process:
@@ -56,11 +58,11 @@ def peek_command(
 def _roots(process: Process, py_spy: str, redactor: Redacting) -> list[Root]:
     """What frames hold; without py-spy nothing, which is said: names of modules can be read all the same."""
     from collectors import _pyspy
-    from collectors._cpython import Denied, NoRoots, Unsupported, roots
+    from collectors._cpython import Denied, NoRoots, roots
 
     try:
         return roots(process, _pyspy.find(py_spy) or "")
-    except (NoRoots, Denied, Unsupported) as error:
+    except (NoRoots, Denied) as error:
         _say(redactor.text(f"only names of modules can be read: {error}"), redactor.text(error.cure))
         return []
 

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from collectors._cpython import Bounds, Gone, NotPython, PeekError, Process, Unreadable, Unsupported, attach
+from collectors._cpython import Bounds, Gone, NotPython, OutOfBounds, PeekError, Process, Unreadable, Unsupported, attach
 from collectors._cpython import _layouts as layouts
-from collectors._cpython._interpreter import Interpreter, find
+from collectors._cpython._interpreter import Interpreter
 from collectors._cpython._layouts import layout_for, published
 from collectors._cpython._memory import Memory
 
@@ -59,7 +59,7 @@ def test_a_value_that_changes_under_the_read_is_torn_or_true(child: Child) -> No
                 if not snapshot.torn:
                     assert snapshot.value["a"] - snapshot.value["b"] in (0, 1)
                 child.process.snapshot(stuff, QUICK)
-            except Unreadable:
+            except (Unreadable, OutOfBounds):
                 continue
     finally:
         child.make("going = False; thread.join()")
@@ -352,16 +352,3 @@ def test_reading_leaves_the_target_as_it_was(fresh: Callable[..., Child]) -> Non
         process.snapshot(address, EVERYTHING)
         process.modules()
     assert facts() == before, "not even woken once"
-    with find_memory(child.pid) as memory:
-        assert find(memory).version == child.version
-
-
-class find_memory:
-    def __init__(self, pid: int) -> None:
-        self.memory = Memory(pid)
-
-    def __enter__(self) -> Memory:
-        return self.memory
-
-    def __exit__(self, *error: object) -> None:
-        self.memory.close()

@@ -14,7 +14,7 @@ import pytest
 from collectors._cpython import Gone, NoRoots, Process, Root, attach, evaluate, parse_dump, roots, thread_ids
 from collectors._pyspy import find
 
-from .conftest import python_of
+from .conftest import needs_root, python_of
 
 PY_SPY = find() or ""
 pytestmark = pytest.mark.skipif(not PY_SPY, reason="no py-spy program here")
@@ -68,6 +68,50 @@ def test_locals_of_every_frame_with_their_threads(engine: subprocess.Popen[str])
         assert evaluate(process, "batch", held).value == [1, 2]
 
 
+@needs_root
+def test_threads_of_a_container_have_the_numbers_of_this_node() -> None:
+    """The process counts them from one."""
+    command = ["unshare", "--fork", "--pid", "--kill-child", sys.executable, "-c", PROGRAM]
+    one = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        assert one.stdout and one.stdin
+        if one.stdout.readline() != "ready\n":
+            pytest.skip("no pid namespaces here")
+        pid = int(Path(f"/proc/{one.pid}/task/{one.pid}/children").read_text())
+        tids = {int(tid) for tid in os.listdir(f"/proc/{pid}/task")}
+        with attach(pid) as process:
+            assert set(thread_ids(process).values()) == tids
+            assert by_name(roots(process, PY_SPY), "self", "step").os_thread_id in tids - {pid}
+    finally:
+        one.kill()
+        one.wait(10)
+        for pipe in (one.stdin, one.stdout):
+            if pipe:
+                pipe.close()
+
+
+def test_a_forked_process(target: Target) -> None:
+    """Its main thread remembers the number that it had in the parent."""
+    one = target(
+        "import os, sys, threading\n"
+        "read, write = os.pipe()\n"
+        "if pid := os.fork():\n"
+        "    os.read(read, 1)\n"
+        "    print('ready', flush=True)\n"
+        "    sys.stdin.read()\n"
+        "    os.kill(pid, 9)\n"
+        "else:\n"
+        "    os.write(write, b'x')\n"
+        "    threading.Event().wait(60)\n"
+    )
+    pid = int(Path(f"/proc/{one.pid}/task/{one.pid}/children").read_text())
+    try:
+        with attach(pid) as process:
+            assert list(thread_ids(process).values()) == [pid]
+    finally:
+        os.kill(pid, 9)
+
+
 def test_a_stopped_process_is_read_and_stays_stopped(engine: subprocess.Popen[str]) -> None:
     def state() -> str:
         return Path(f"/proc/{engine.pid}/stat").read_text().rpartition(")")[2].split()[0]
@@ -111,7 +155,7 @@ def test_a_dump_without_what_is_looked_for(process: Process, dump: object) -> No
 
 def test_a_py_spy_that_is_not_there_or_says_nothing_of_use(process: Process, tmp_path: Path) -> None:
     def fake(script: str) -> str:
-        path = tmp_path / "py-spy"
+        path = tmp_path / f"py-spy-{len(list(tmp_path.iterdir()))}"
         path.write_text(f"#!/bin/sh\n{script}\n")
         path.chmod(0o755)
         return str(path)
@@ -127,5 +171,13 @@ def test_a_py_spy_that_is_not_there_or_says_nothing_of_use(process: Process, tmp
         )
     with pytest.raises(NoRoots, match=r"within 0\.2 s"):
         roots(process, fake("sleep 1000"), timeout_s=0.2)
-    assert sys.executable  # and the process itself is still readable:
-    assert "sys" in process.modules()
+    assert "sys" in process.modules(), "the process itself is still readable"
+
+
+def test_a_frame_that_was_just_being_made_is_cured_by_another_try(process: Process, tmp_path: Path) -> None:
+    program = tmp_path / "py-spy"
+    program.write_text(
+        f"#!/bin/sh\nif [ -e {tmp_path}/second ]; then echo '[]'; else : > {tmp_path}/second; echo 'Error: x' >&2; exit 1; fi\n"
+    )
+    program.chmod(0o755)
+    assert roots(process, str(program)) == []
