@@ -105,7 +105,7 @@ class Row:
     nested: bool
     """Whether it has something to unfold: nodes below, or more frames than the one in its heading."""
     open: bool
-    """Whether an outlier stands below."""
+    """Whether below it ranks are apart, or main threads of ranks part without a majority."""
     closes: int
     """How many elements end after it, its own included where it is nested and nothing lies below."""
 
@@ -116,7 +116,7 @@ def rows(tree: Sequence[StackNode]) -> Iterator[Row]:
     way: list[int] = []
     for i, node in enumerate(tree):
         del way[node.depth :]
-        if node.outliers:
+        if _looked_for(node):
             for above in way:
                 below[above] = True
         way.append(i)
@@ -128,6 +128,10 @@ def rows(tree: Sequence[StackNode]) -> Iterator[Row]:
         begins = many and (not i or tree[i - 1].engine != node.engine)
         closes = 0 if branches else nested + max(0, node.depth - depths[i + 1])
         yield Row(node, node.engine if begins else "", nested, below[i], closes)
+
+
+def _looked_for(node: StackNode) -> bool:
+    return bool(node.outliers) or ("MainThread" in node.names and any(p.lacks for p in node.present))
 
 
 def _ranks(ranges: str) -> str:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from forensics.analysis.merge import merge
 from forensics.analysis.peers import Peer, Peers
 from forensics.analysis.stackreport import of_tree
-from forensics.model import EvidenceRef, Frame, Report, Root, StackNode, StackPresence, ThreadStack, Verdict
+from forensics.model import EvidenceRef, Frame, Report, Root, StackPresence, ThreadStack, Verdict
 from forensics.report import render, safe, stackwords
 from forensics.report.folded import folded
 
@@ -107,15 +107,13 @@ def test_the_page_nests_as_the_tree_does(paths):
         found.append(depth)
         depth += row.nested - row.closes
     assert depth == 0 and found == [n.depth for n in made.stack_tree]
-    # what leads to an outlier lies open
-    ways: list[StackNode] = []
-    rows = list(stackwords.rows(made.stack_tree))
-    for row in rows:
-        del ways[row.node.depth :]
-        if row.node.outliers:
-            assert all(above.open for above in ways)
-        ways.append(row)
-    assert any(r.open for r in rows) == any(r.node.outliers and r.node.depth for r in rows)
+    # what leads to where ranks part lies open
+    way: list[stackwords.Row] = []
+    for row in stackwords.rows(made.stack_tree):
+        del way[row.node.depth :]
+        if row.node.outliers or row.node.present[0].lacks:
+            assert all(above.open for above in way)
+        way.append(row)
 
 
 def test_a_stack_of_ten_thousand_frames_is_shown_by_its_ends():
