@@ -91,7 +91,11 @@ def look(server: Server, *others: Server, name: str, pids: Iterable[int] = ()) -
     for pid, was in before.items():
         now = process_state(pid)
         assert (now in ("T", "t")) <= (was == "T"), f"{process_title(pid)} was {was} and is left {now}"
-    return analyze(bundle, capture_s, done.returncode)
+    seen = analyze(bundle, capture_s, done.returncode)
+    for found in seen.report["findings"]:
+        if found["id"] == "execution-mode" and found["grade"] in STRONG:
+            assert f"scheduling is {'on' if server.asynchronous else 'off'}" in found["title"], found
+    return seen
 
 
 def analyze(path: Path, capture_s: float = 0.0, capture_exit: int = 0) -> Seen:

@@ -78,6 +78,11 @@ class Load:
         return [json.loads(line) for line in self.path.read_text().splitlines() if line.startswith("{")]
 
     @property
+    def slowest_gaps(self) -> list[float]:
+        """The longest time between two chunks of each stream that has ended, in seconds."""
+        return [event["slowest_gap"] for event in self.events if event["ev"] == "end"]
+
+    @property
     def going_on(self) -> bool:
         return self.process.poll() is None
 
@@ -100,6 +105,7 @@ class Server:
 
     def __init__(self, folder: Path, home: Path, *options: str, port: int = 0, execute_timeout_s: int = 120, **environ: str) -> None:
         self.folder, self.port = folder, port or free_port()
+        self.asynchronous = bool(environ.get("FF_FORCE_ASYNC"))
         folder.mkdir(parents=True, exist_ok=True)
         self.log, self.trigger = folder / "server.log", folder / "trigger"
         self.loads: list[Load] = []

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
+from datetime import datetime
 
 from judge import CONSEQUENCES, STRONG, Seen, analyze, assert_no_wrong_established, assert_nothing_broke, assert_root, look
 from real_server import Server, eventually, process_state
@@ -28,6 +30,7 @@ def idle(server: Server) -> Seen:
 def normal_traffic(server: Server) -> Seen:
     load = server.loaded(4, 500)
     seen = look(server, name="normal")
+    assert seen.grade("execution-mode") == "established"
     assert load.going_on, "the load ended before the capture did: nothing is proven"
     assert_nothing_broke(seen)
     assert seen.grade("healthy-serving") == "established"
@@ -107,16 +110,78 @@ def exception_that_nobody_is_told(server: Server) -> Seen:
 
 
 def lock_deadlock(server: Server) -> Seen:
-    server.loaded(4, 1500)
+    """Plain locks store no owner: who holds them is told by frames inside their with blocks."""
+    load = server.loaded(4, 1500)
     server.fire("deadlock 1")
-    server.wait_frozen()
-    seen = look(server, name="deadlock")
-    assert_root(seen, "rank-divergence-collective", 1, pid=server.find(CULPRIT))
-    assert seen.state == "stalled" and seen.grade("engine-stalled") == "established"
-    # plain locks store no owner, and stacks alone cannot tell one lock from another
-    assert seen.grade("lock-deadlock") in ("supported", "possible")
-    assert_no_wrong_established(seen, STALL)
+    try:
+        server.wait_frozen()
+        seen = look(server, name="deadlock")
+        deadlocked(seen, server.find(CULPRIT), grades=STRONG)
+    finally:
+        server.fire("")
+    assert load.all_answered(), load.events
     return seen
+
+
+def reentrant_deadlock(server: Server) -> Seen:
+    """Re-entrant locks know their owner; nobody can let go of them from outside, so the server is lost."""
+    server.loaded(4, 1500)
+    server.fire("rdeadlock 1")
+    server.wait_frozen()
+    seen = look(server, name="rdeadlock")
+    deadlocked(seen, server.find(CULPRIT), grades=("established",))
+    return seen
+
+
+def deadlocked(seen: Seen, culprit: int, grades: tuple[str, ...]) -> None:
+    assert seen.root["finding"] == "lock-deadlock" and seen.root["rank"] == 1 and seen.root["pid"] == culprit, seen.root
+    assert seen.grade("lock-deadlock") in grades and seen.grade("circular-wait") in grades
+    assert seen.state == "stalled" and seen.grade("engine-stalled") == "established"
+    story = seen.report["waits_sentence"]
+    assert "rank 0 waits in all_reduce for rank 1" in story and story.count(": a cycle") == 1, story
+    assert "the lock table_lock" in story and 'that thread "kv-transfer-writer" holds' in story, story
+    assert "the lock buffer_lock" in story and "that rank 1 holds" in story, story
+    assert_no_wrong_established(seen, {*STALL, "lock-deadlock", "circular-wait"})
+
+
+def queue_blocked(server: Server) -> Seen:
+    """A put on a full queue, whose consumer waits for an event that nobody sets."""
+    load = server.loaded(4, 1500)
+    server.fire("qblock 1")
+    try:
+        server.wait_frozen()
+        seen = look(server, name="qblock")
+        assert_root(seen, "queue-at-capacity", 1, pid=server.find(CULPRIT))
+        assert seen.state == "stalled" and seen.grade("engine-stalled") == "established"
+        depths = [re.search(r"is full \((\d+) of (\d+)\)", f["title"]) for f in seen.report["findings"] if f["id"] == "queue-at-capacity"]
+        assert depths and all(m and m[1] == m[2] == "4" for m in depths), depths
+        story = seen.report["waits_sentence"]
+        assert 'rank 1 waits for thread "ple-offload-copier"' in story and "ReadyEvent._event" in story, story
+        assert_no_wrong_established(seen, {*STALL, "queue-at-capacity"})
+    finally:
+        server.fire("")
+    assert load.all_answered(), load.events
+    return seen
+
+
+def failure_behind_a_result(server: Server) -> Seen:
+    """Asynchronous scheduling: one step's output is never copied, and the next step raises on the rank that answers."""
+    server.loaded(4, 1500)
+    server.fire("copyblock 0")
+    eventually(lambda: "WorkerProc hit an exception" in server.text, "the worker's exception")
+    server.wait_frozen()
+    seen = look(server, name="copyblock")
+    assert seen.root["finding"] == "worker-exception-swallowed" and seen.root["rank"] == 0, seen.root
+    assert seen.grade("failure-head-of-line-blocked") == "established"
+    (title,) = [f["title"] for f in seen.report["findings"] if f["id"] == "failure-head-of-line-blocked"]
+    failed, waiting = (isoformat(m) for m in re.findall(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z", title)[:2])
+    assert failed < waiting + 1 and "ReadyEvent.synchronize" in title and "has not learned of it yet" in title, title
+    assert_no_wrong_established(seen, {*STALL, "worker-exception-swallowed", "failure-head-of-line-blocked"})
+    return seen
+
+
+def isoformat(text: str) -> float:
+    return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
 
 
 def queue_full(server: Server) -> Seen:
@@ -152,6 +217,6 @@ def look_at_the_dying(server: Server, name: str) -> Seen:
         return analyze(server.log)
 
 
-REVERSIBLE = (idle, normal_traffic, slow_steps, stopped_under_load, stopped_while_idle)
+REVERSIBLE = (idle, normal_traffic, slow_steps, stopped_under_load, stopped_while_idle, queue_blocked, lock_deadlock)
 """The server serves as before afterwards."""
-FATAL = (exception_that_nobody_is_told, lock_deadlock, queue_full, killed_under_load)
+FATAL = (exception_that_nobody_is_told, reentrant_deadlock, queue_full, killed_under_load)

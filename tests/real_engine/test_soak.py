@@ -22,14 +22,18 @@ def test_soak(vllm_home: Path, tmp_path: Path) -> None:
     until = time.monotonic() + 60 * float(os.environ.get("SOAK_MINUTES", "40"))
     rows: list[tuple[str, str, str, str, str]] = []
     began = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
-    for life, fatal in enumerate(itertools.cycle(scenarios.FATAL)):
+    lives = [(fatal, {}) for fatal in scenarios.FATAL]
+    lives += [(fatal, {"FF_FORCE_ASYNC": "1"}) for fatal in (scenarios.failure_behind_a_result, *scenarios.FATAL)]
+    # both modes early, however short the soak
+    order = [life for pair in itertools.zip_longest(lives[: len(scenarios.FATAL)], lives[len(scenarios.FATAL) :]) for life in pair if life]
+    for life, (fatal, mode) in enumerate(itertools.cycle(order)):
         if time.monotonic() > until:
             break
-        server = Server(tmp_path / str(life), vllm_home, "--tensor-parallel-size", "2")
+        server = Server(tmp_path / str(life), vllm_home, "--tensor-parallel-size", "2", **mode)
         try:
             server.wait_ready().warm_up()
             for scenario in (*scenarios.REVERSIBLE * ROUNDS, fatal):
-                rows.append((str(life), scenario.__name__, *attempt(scenario, server)))
+                rows.append((f"{life}{' async' if mode else ''}", scenario.__name__, *attempt(scenario, server)))
                 print("\nsoak:", *rows[-1], flush=True)
         finally:
             server.stop()
@@ -52,7 +56,7 @@ def attempt(scenario, server: Server) -> tuple[str, str, str]:
 def write(began: str, rows: list[tuple[str, str, str, str, str]]) -> None:
     RESULTS.mkdir(exist_ok=True)
     right = sum(row[-1] == "right" for row in rows)
-    lines = [f"# Soak of {began}", "", f"vLLM 0.32 on CPU, two ranks. {right} of {len(rows)} captures right.", ""]
+    lines = [f"# Soak of {began}", "", f"vLLM 0.32 on CPU, two ranks, both modes. {right} of {len(rows)} captures right.", ""]
     lines += ["| server | fault | root in the report | capture, s | judged |", "|---|---|---|---|---|"]
     lines += [f"| {' | '.join(cell.replace('|', '/') for cell in row)} |" for row in rows]
     name = began.replace(" UTC", "").replace(" ", "T").replace(":", "")

@@ -1,4 +1,4 @@
-"""One server of two ranks, several faults one after another: each reversible, except the last."""
+"""A server of two ranks in each of the two modes, several faults one after another: each reversible, except the last."""
 
 from __future__ import annotations
 
@@ -10,10 +10,15 @@ from real_server import Server
 
 pytestmark = [pytest.mark.real_engine, pytest.mark.timeout(900)]
 
+MODES = {"sync": {}, "async": {"FF_FORCE_ASYNC": "1"}}
+# a fault that is fatal comes last, and shares the start with those that are not
+ROUNDS = [("sync", each) for each in (*scenarios.REVERSIBLE, scenarios.exception_that_nobody_is_told)]
+ROUNDS += [("async", each) for each in (*scenarios.REVERSIBLE, scenarios.killed_under_load)]
 
-@pytest.fixture(scope="module")
-def server(vllm_home, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    server = Server(tmp_path_factory.mktemp("tp2"), vllm_home, "--tensor-parallel-size", "2")
+
+@pytest.fixture(scope="module", params=MODES)
+def server(vllm_home, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Server]:
+    server = Server(tmp_path_factory.mktemp("tp2"), vllm_home, "--tensor-parallel-size", "2", **MODES[request.param])
     try:
         yield server.wait_ready().warm_up()
     finally:
@@ -28,10 +33,6 @@ def normal_afterwards(server: Server) -> Iterator[None]:
     server.drop_loads()
 
 
-@pytest.mark.parametrize("scenario", scenarios.REVERSIBLE, ids=lambda each: each.__name__)
-def test_reversible(server: Server, scenario) -> None:
+@pytest.mark.parametrize(("server", "scenario"), ROUNDS, ids=lambda each: getattr(each, "__name__", each), indirect=["server"])
+def test_one_server(server: Server, scenario) -> None:
     scenario(server)
-
-
-def test_exception_that_nobody_is_told(server: Server) -> None:
-    scenarios.exception_that_nobody_is_told(server)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import scenarios
 from judge import CONSEQUENCES, STRONG, assert_no_wrong_established, assert_nothing_broke, assert_root, look
-from real_server import Server, free_port, process_state, process_title
+from real_server import Server, eventually, free_port, process_state, process_title
 
 pytestmark = [pytest.mark.real_engine, pytest.mark.timeout(1200)]
 
@@ -44,11 +45,12 @@ def test_two_replicas(vllm_home: Path, tmp_path: Path) -> None:
 
 
 def test_two_nodes(vllm_home: Path, tmp_path: Path) -> None:
-    """Both nodes run on this host; the follower has no front, no core and no metrics, only its rank."""
+    """Both nodes run on this host; the follower has no front, no core and no metrics, only its rank. Passes overlap."""
     port = free_port()
     shared = ["--tensor-parallel-size", "2", "--nnodes", "2", "--master-addr", "127.0.0.1", "--master-port", str(free_port(port + 100))]
-    head = Server(tmp_path / "head", vllm_home, *shared, "--node-rank", "0", port=port)
-    follower = Server(tmp_path / "follower", vllm_home, *shared, "--node-rank", "1", "--headless", port=port)
+    overlapping = {"FF_FORCE_ASYNC": "1"}
+    head = Server(tmp_path / "head", vllm_home, *shared, "--node-rank", "0", port=port, **overlapping)
+    follower = Server(tmp_path / "follower", vllm_home, *shared, "--node-rank", "1", "--headless", port=port, **overlapping)
     try:
         head.wait_ready()
         follower.wait_ready()
@@ -67,6 +69,24 @@ def test_two_nodes(vllm_home: Path, tmp_path: Path) -> None:
         finally:
             follower.resume(culprit)
         assert load.all_answered(), load.events
+
+        load = head.loaded(4, 1500)
+        follower.fire("deadlock 1")
+        try:
+            head.wait_frozen()
+            seen = look(head, follower, name="two-nodes-deadlock")
+            scenarios.deadlocked(seen, culprit, grades=STRONG)
+        finally:
+            follower.fire("")
+        assert load.all_answered(), load.events
+
+        head.loaded(4, 1500)
+        follower.fire("exc 1")
+        eventually(lambda: "WorkerProc hit an exception" in follower.text, "the worker's exception")
+        head.wait_frozen()
+        seen = look(head, follower, name="two-nodes-exception")
+        assert_root(seen, "worker-exception-swallowed", 1, pid=culprit)
+        assert_no_wrong_established(seen, {*STALL, "worker-exception-swallowed"})
     finally:
         follower.stop()
         head.stop()

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from forensics.analysis.rules._contract import Rule, grade
 from forensics.analysis.view import View
-from forensics.model import Finding, FindingRole, Grade, Severity
+from forensics.model import EngineProcess, Finding, FindingRole, Grade, Severity
 from forensics.model.graph import cycles
 
 
@@ -18,7 +18,7 @@ def evaluate(view: View) -> Iterator[Finding]:
         yield view.finding(
             "circular-wait",
             grade(observed=weakest is Grade.ESTABLISHED, agreeing=2 if weakest is Grade.SUPPORTED else 0),
-            title="A circle of waits that nothing inside it can end: " + " → ".join([*names, names[0]]),
+            title=_title(view, names, who),
             because=[w.ref for w in edges],
             severity=Severity.CRITICAL if weakest.strength >= Grade.SUPPORTED.strength else Severity.WARNING,
             role=FindingRole.ROOT,
@@ -27,6 +27,14 @@ def evaluate(view: View) -> Iterator[Finding]:
             does_not_show="how the circle was closed: for that the order of events is needed",
             would_settle=[] if weakest is Grade.ESTABLISHED else ["every edge of the circle seen twice, with the lock's own owner"],
         )
+
+
+def _title(view: View, names: list[str], who: list[EngineProcess]) -> str:
+    where = ""
+    if len(who) == 1:  # its name need not be said with each of its threads
+        own = view.name(who[0])
+        where, names = f" in {own}", [n.replace(f" of {own}", "").replace(own, "the main thread") for n in names]
+    return f"A circle of waits{where} that nothing inside it can end: " + " → ".join([*names, names[0]])
 
 
 RULE = Rule(

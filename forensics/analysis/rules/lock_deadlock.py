@@ -55,7 +55,8 @@ def _read(view: View) -> Iterator[Finding]:
             continue
         weakest = min((w.grade for w in edges), key=lambda g: g.strength)
         locks = [lock for lock in view.locks if lock.process is process and any(w.detail == lock.words for w in edges)]
-        told = "; ".join(f"{w.waiter} waits for {w.detail}, held by {w.waits_for}" for w in edges)
+        short = {name: name.replace(f" of {view.name(process)}", "").replace(view.name(process), "the main thread") for name in threads}
+        told = "; ".join(f"{short[w.waiter]} waits for {w.detail}, held by {short[w.waits_for]}" for w in edges)
         yield view.finding(
             "lock-deadlock",
             grade(observed=weakest is Grade.ESTABLISHED, agreeing=2 if weakest is Grade.SUPPORTED else 0),
