@@ -64,7 +64,12 @@ class Dump(Probe):
         if rung.pystack:
             return self.spawn(pool, _pystack.command(str(self.tools.pystack), rung.flags, self.target.pid), self.tools.pystack_timeout_s)
         timeout_s = self.tools.native_timeout_s if rung is NATIVE else self.tools.timeout_s
-        return self.spawn(pool, _pyspy.command(str(self.tools.py_spy), rung.flags, self.target.pid, self.before, self.entry), timeout_s)
+        try:
+            command = _pyspy.command(str(self.tools.py_spy), rung.flags, self.target.pid, self.before, self.entry)
+        except OSError as error:  # it was there when we looked for it
+            self.verdict = ("SKIPPED", f"py-spy could not be opened: {error.strerror}", "")
+            return False
+        return self.spawn(pool, command, timeout_s)
 
     def end(self, pool: Pool, child: Child) -> bool:
         self.restore(child)
@@ -101,8 +106,7 @@ class Dump(Probe):
             if self.waits and self.verdict not in (_pyspy.GONE, _pyspy.REUSED, _pyspy.ZOMBIE):
                 lack, cure_of_lack = _kernelwaits.lacks(self.waits)
                 self.notes += [lack] if lack else []
-                if outcome == "OK" and lack:
-                    outcome, cure = "PARTIAL", cure_of_lack
+                cure = cure or cure_of_lack  # said, but not counted: the word is that of the stacks, and those are whole
                 about: dict[str, Any] = {"pid": self.target.pid, "sample": self.sample, "at_ns": self.waits.at_ns}
                 source, cut = f"/proc/{self.target.pid}/task", bool(self.waits.truncated)
                 name = f"stacks/wait-{self.stem}.json"

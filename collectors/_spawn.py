@@ -111,8 +111,9 @@ class Child:
 
 
 def _environment() -> dict[str, str]:
-    """Ours, for programs whose words we read; and one that is written in Python must not import what PYTHONPATH has for an engine."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    """Ours, for programs whose words we read. One that is written in Python must not import what PYTHONPATH has for an engine, and
+    one that looks for symbols must not ask the network for them."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "DEBUGINFOD"))}
     return {**kept, "RUST_BACKTRACE": "0", "LC_ALL": "C"}
 
 

@@ -261,6 +261,30 @@ def test_a_thread_that_both_readers_saw_is_one(start: Start, tmp_path: Path) -> 
     assert alone.last.reader == "pystack" and any("pause" in f.name for f in alone.last.mixed)
 
 
+PYTHONS = {path.parent.parent.name: path for path in sorted((Path.home() / ".pyenv/versions").glob("3.*/bin/python"))}
+
+
+@needs_root
+@pytest.mark.parametrize("version", list(PYTHONS) or [pytest.param("", marks=pytest.mark.skip(reason="no other Python under ~/.pyenv"))])
+def test_native_frames_change_nothing_of_the_python_frames(version: str, tmp_path: Path) -> None:
+    """Samples with and without native frames must compare, whatever the Python."""
+    target = subprocess.Popen([str(PYTHONS[version]), "-c", WAITING], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        assert target.stdout and target.stdout.readline() == b"ready\n"
+        plain = {s.tid: s for s in analysed(tmp_path / "plain", target.pid).of(ThreadStack)}
+        native = {s.tid: s for s in analysed(tmp_path / "native", target.pid, flags=("--native",)).of(ThreadStack)}
+        assert len(plain) == 4 and set(plain) <= set(native)
+        for tid, before in plain.items():
+            assert native[tid].path == before.path and native[tid].name == before.name
+            assert any(frame.native for frame in native[tid].mixed)
+    finally:
+        target.kill()
+        target.wait()
+        for pipe in (target.stdin, target.stdout):
+            assert pipe
+            pipe.close()
+
+
 @needs_pystack
 @needs_root
 def test_a_stopped_process_is_read_with_native_frames_and_stays_stopped(collect: Collect, start: Start) -> None:
