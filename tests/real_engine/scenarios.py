@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 import re
 import signal
+import subprocess
+import sys
 from datetime import datetime
+from pathlib import Path
 
 from judge import CONSEQUENCES, STRONG, Seen, analyze, assert_no_wrong_established, assert_nothing_broke, assert_root, look
 from real_server import Server, eventually, process_state
 
+PY_SPY = str(Path(sys.executable).parent / "py-spy")
 CULPRIT = "VLLM::Worker_TP1"
 STALL = {*CONSEQUENCES, "rank-not-responding", "rank-divergence-collective"}
 """True of a rank that stands while the other waits for it in a collective."""
@@ -37,6 +41,31 @@ def normal_traffic(server: Server) -> Seen:
     assert seen.grade("engine-stalled") in REFUTED_OR_SILENT
     assert_no_wrong_established(seen, {"healthy-serving", "busy-spin"})
     assert load.all_answered(), load.events
+    return seen
+
+
+def token_gaps(server: Server) -> Seen:
+    """How much longer the slowest gap between two tokens gets by a capture, beside what plain py-spy dumps of the same processes cost.
+
+    Printed, not asserted but grossly: on two processors whatever runs beside the engine takes its time.
+    """
+    seen = None
+    slowest: dict[str, list[float]] = {"quiet": [], "py-spy": [], "capture": []}
+    for _ in range(2):
+        for phase, found in slowest.items():
+            load = server.load(2, 1000)
+            server.wait_step(3)
+            if phase == "py-spy":
+                for pid in server.processes() * 2:
+                    subprocess.run([PY_SPY, "dump", "--json", "--pid", str(pid)], capture_output=True, check=False)
+            if phase == "capture":
+                seen = look(server, name="gaps")
+            assert load.all_answered(), load.events
+            found.append(max(load.slowest_gaps))
+    quiet, dumped, captured = (min(found) * 1000 for found in slowest.values())
+    print(f"\ntoken gaps: slowest {quiet:.0f} ms undisturbed, {dumped:.0f} ms beside py-spy dumps, {captured:.0f} ms beside a capture")
+    assert captured < 10 * max(quiet, dumped), "a capture holds the engine up"
+    assert seen
     return seen
 
 
@@ -217,6 +246,6 @@ def look_at_the_dying(server: Server, name: str) -> Seen:
         return analyze(server.log)
 
 
-REVERSIBLE = (idle, normal_traffic, slow_steps, stopped_under_load, stopped_while_idle, queue_blocked, lock_deadlock)
+REVERSIBLE = (idle, normal_traffic, token_gaps, slow_steps, stopped_under_load, stopped_while_idle, queue_blocked, lock_deadlock)
 """The server serves as before afterwards."""
 FATAL = (exception_that_nobody_is_told, reentrant_deadlock, queue_full, killed_under_load)
