@@ -80,7 +80,7 @@ def judge(case: Case) -> Report:
         view = View(case, engine)
         judged.append(_judge(view))
         named = [(t, p.label or p.role.value, p.rank.rank if p.rank else None) for p in engine.processes for t in view.threads_of(p)]
-        groups += stacks.merge(named, engine.id)
+        groups += stacks.groups(named, engine.id)
         told, outliers = stackreport.of_tree(merge(view.of(ThreadStack)), peers_of(engine), engine.id)
         tree, apart = [*tree, *told], [*apart, *outliers]
         edges += view.waits

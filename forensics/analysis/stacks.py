@@ -153,24 +153,37 @@ def threads(stacks: Iterable[ThreadStack], patterns: Sequence[FramePattern]) -> 
         if stack.reader == "core":  # of a process that died: no sample of a living one
             continue
         grouped[stack.node, stack.pid, stack.tid, stack.name].append(stack)
+    # most threads of a large engine stand where others stand: each place is classified once
+    known: dict[tuple[tuple[Frame, ...], tuple[Frame, ...], bool | None], tuple[str, str]] = {}
+
+    def classified(s: ThreadStack) -> tuple[str, str]:
+        key = (s.frames, s.mixed, s.active)
+        if key not in known:
+            known[key] = classify(s, patterns)
+        return known[key]
+
     out: dict[tuple[str, int], list[ThreadView]] = defaultdict(list)
     for (node, pid, tid, name), samples in grouped.items():
         samples.sort(key=lambda s: (s.sample, s.at.earliest_ns if s.at else 0))
-        seen = [classify(s, patterns) for s in samples]
+        seen = [classified(s) for s in samples]
         out[node, pid].append(ThreadView(pid, tid, name, tuple(samples), tuple(s for s, _ in seen), seen[-1][1]))
     return out
 
 
-def merge(views: Iterable[tuple[ThreadView, str, int | None]], engine: str, limit: int = 60) -> list[StackGroup]:
-    """Put threads that stand at the same place together. Each view comes with its process label and rank."""
+MOST_GROUPS = 1000
+"""Exact places that a report lists, those that are not idle first. The tree of all stacks counts every one of them."""
+
+
+def groups(views: Iterable[tuple[ThreadView, str, int | None]], engine: str) -> list[StackGroup]:
+    """Put threads that stand at exactly the same place in their newest sample together. Each comes with its process label and rank."""
     grouped: dict[tuple[str, ...], list[tuple[ThreadView, str, int | None]]] = defaultdict(list)
     for view, label, rank in views:
-        frames = tuple(f"{f.name} ({f.file}:{f.line})" for f in view.last.frames)
+        frames = tuple(f"{f.name} ({f.file}:{f.line})" for f in view.last.shown)
         grouped[frames].append((view, label, rank))
-    groups = []
-    for frames, members in sorted(grouped.items(), key=lambda kv: (kv[1][0][0].state in IDLE, -len(kv[1])))[:limit]:
+    found = []
+    for frames, members in sorted(grouped.items(), key=lambda kv: (kv[1][0][0].state in IDLE, -len(kv[1])))[:MOST_GROUPS]:
         moved = [v.moved for v, _, _ in members]
-        groups.append(
+        found.append(
             StackGroup(
                 engine=engine,
                 thread=", ".join(dict.fromkeys(v.name or f"tid {v.tid}" for v, _, _ in members))[:120],
@@ -181,4 +194,4 @@ def merge(views: Iterable[tuple[ThreadView, str, int | None]], engine: str, limi
                 moved=any(moved) if any(m is not None for m in moved) else None,
             )
         )
-    return groups
+    return found
