@@ -6,7 +6,8 @@ import re
 from collections.abc import Sequence
 
 from forensics.analysis.rules import SOURCES
-from forensics.analysis.view import COLLECTOR_OF, View
+from forensics.analysis.sources import COLLECTOR_OF, of_source
+from forensics.analysis.view import View
 from forensics.engines import WORLD_LIMIT
 from forensics.model import Coverage, CoverageCell, CpuSample, EngineProcess, LogHit, LogSpan, Outcome, ProcessState, Role, ThreadStack
 
@@ -62,13 +63,8 @@ def _place(view: View, worker: EngineProcess) -> int | None:
 
 def _cell(view: View, source: str, node: str, pid: int | None) -> tuple[Outcome, str, str]:
     collector = COLLECTOR_OF.get(source, source)
-    tried = [
-        a
-        for n, a in view.case.attempts
-        if n == node and a.collector == collector and (pid is None or a.origin is None or a.origin.pid in (None, pid))
-    ]
-    if source in ("metrics", "sockets"):
-        tried = [a for a in tried if a.target.startswith("http") == (source == "metrics")]
+    here = [a for n, a in view.case.attempts if n == node and a.collector == collector]
+    tried = of_source(source, [a for a in here if pid is None or a.origin is None or a.origin.pid in (None, pid)])
     if not tried:
         if _bare(view, source, node, pid):
             return Outcome.OK, "", ""

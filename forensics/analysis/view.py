@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from forensics.analysis import lives, progress, stacks
 from forensics.analysis.case import Case
@@ -20,26 +20,17 @@ from forensics.model import (
     EvidenceRef,
     Finding,
     FindingRole,
-    GpuSample,
     Grade,
     HealthSample,
-    HostCpu,
-    KernelSpan,
-    LiveValue,
-    LockReading,
     LogHit,
     LogSpan,
-    MemorySample,
     Observation,
     Outcome,
-    PatchReading,
     ProcessState,
     ProgressSample,
     QueueDepth,
-    RingReading,
     Role,
     Severity,
-    ThermalReading,
     ThreadStack,
     TimeRange,
 )
@@ -50,9 +41,6 @@ if TYPE_CHECKING:
     from forensics.model import Wait
 
 O = TypeVar("O", bound=Observation)  # noqa: E741 the one type variable of this module
-
-COLLECTOR_OF = {"log": "rpclogs", "metrics": "queues", "sockets": "queues"}
-"""Source names that differ from the collector that brings them."""
 
 
 class View:
@@ -313,42 +301,10 @@ class View:
     # ---- what could be seen
 
     def outcome(self, source: str) -> Outcome | None:
-        """How the evidence of a source came out over this engine's nodes: the worst word, None when nobody collected it.
+        """How the evidence of a source came out: see forensics.analysis.sources."""
+        from forensics.analysis.sources import outcome
 
-        From a folder of bare files there are no attempts: a source is OK where a parser found it.
-        """
-        collector = COLLECTOR_OF.get(source, source)
-        tried = [a for node, a in self.case.attempts if a.collector == collector and (node in self.nodes or not node)]
-        if not tried:
-            return Outcome.OK if self._observed(source) else None
-        mine = [a for a in tried if a.origin is None or a.origin.pid is None or any(a.origin.pid == p.pid for p in self.engine.processes)]
-        words = [a.outcome for a in self._relevant(source, mine or tried)]
-        if words and all(w in (Outcome.ABSENT, Outcome.EMPTY) for w in words):
-            return Outcome.EMPTY if Outcome.EMPTY in words else Outcome.ABSENT
-        blind = [w for w in words if w.blind]
-        if blind:
-            return Outcome.PARTIAL if any(w in (Outcome.OK, Outcome.PARTIAL) for w in words) else blind[0]
-        return Outcome.PARTIAL if Outcome.PARTIAL in words else Outcome.OK
-
-    @staticmethod
-    def _relevant(source: str, attempts: Sequence[object]) -> list[Any]:
-        """The queues collector looks at two sources: its attempts at URLs are metrics, the others sockets.
-
-        Native stacks come on top of the Python stacks of the same process: that they are missing blinds nobody.
-        """
-        if source == "stacks":
-            return [a for a in attempts if not str(getattr(a, "target", "")).startswith("native stacks")]
-        if source == "metrics":
-            return [a for a in attempts if str(getattr(a, "target", "")).startswith("http")]
-        if source == "sockets":
-            return [a for a in attempts if not str(getattr(a, "target", "")).startswith("http")]
-        return list(attempts)
-
-    def _observed(self, source: str) -> bool:
-        kinds = _OBSERVED[source]
-        if source == "metrics":
-            return any(s.via == "metrics" for s in self.of(ProgressSample))
-        return any(self.of(k) or self.on_nodes(k) for k in kinds)
+        return outcome(self, source)
 
     # ---- findings
 
@@ -409,22 +365,3 @@ def _by_time(samples: Iterable[S], key: Callable[[S], K]) -> dict[K, list[S]]:
     for mine in out.values():
         mine.sort(key=lambda s: (s.at.earliest_ns if s.at else 0, s.sample))
     return out
-
-
-_OBSERVED: dict[str, tuple[type[Observation], ...]] = {
-    "log": (LogSpan,),
-    "stacks": (ThreadStack,),
-    "metrics": (ProgressSample,),
-    "process": (ProcessState,),
-    "cpu": (CpuSample, HostCpu),
-    "sockets": (QueueDepth,),
-    "rings": (RingReading,),
-    "objects": (LiveValue, LockReading),
-    "health": (HealthSample,),
-    "memory": (MemorySample,),
-    "kernel": (KernelSpan,),
-    "gpu": (GpuSample,),
-    "thermal": (ThermalReading,),
-    "patches": (PatchReading,),
-    "clock": (),
-}

@@ -1,0 +1,80 @@
+"""Kinds of evidence by name: which collector brings them, what their parsers make of them, and how they came out for one engine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from forensics.analysis.view import View
+from forensics.model import (
+    Attempt,
+    CpuSample,
+    GpuSample,
+    HealthSample,
+    HostCpu,
+    KernelSpan,
+    LiveValue,
+    LockReading,
+    LogSpan,
+    MemorySample,
+    Observation,
+    Outcome,
+    PatchReading,
+    ProcessState,
+    ProgressSample,
+    QueueDepth,
+    RingReading,
+    ThermalReading,
+    ThreadStack,
+)
+
+COLLECTOR_OF = {"log": "rpclogs", "metrics": "queues", "sockets": "queues"}
+"""Source names that differ from the collector that brings them."""
+OBSERVED: dict[str, tuple[type[Observation], ...]] = {
+    "log": (LogSpan,),
+    "stacks": (ThreadStack,),
+    "metrics": (ProgressSample,),
+    "process": (ProcessState,),
+    "cpu": (CpuSample, HostCpu),
+    "sockets": (QueueDepth,),
+    "rings": (RingReading,),
+    "objects": (LiveValue, LockReading),
+    "health": (HealthSample,),
+    "memory": (MemorySample,),
+    "kernel": (KernelSpan,),
+    "gpu": (GpuSample,),
+    "thermal": (ThermalReading,),
+    "patches": (PatchReading,),
+    "clock": (),
+}
+
+
+def outcome(view: View, source: str) -> Outcome | None:
+    """How the evidence of a source came out over the nodes of one engine: the worst word, None when nobody collected it.
+
+    From a folder of bare files there are no attempts: a source is OK where a parser found it.
+    """
+    collector = COLLECTOR_OF.get(source, source)
+    tried = [a for node, a in view.case.attempts if a.collector == collector and (node in view.nodes or not node)]
+    if not tried:
+        return Outcome.OK if _observed(view, source) else None
+    mine = [a for a in tried if a.origin is None or a.origin.pid is None or any(a.origin.pid == p.pid for p in view.engine.processes)]
+    words = [a.outcome for a in of_source(source, mine or tried)]
+    if words and all(w in (Outcome.ABSENT, Outcome.EMPTY) for w in words):
+        return Outcome.EMPTY if Outcome.EMPTY in words else Outcome.ABSENT
+    blind = [w for w in words if w.blind]
+    if blind:
+        return Outcome.PARTIAL if any(w in (Outcome.OK, Outcome.PARTIAL) for w in words) else blind[0]
+    return Outcome.PARTIAL if Outcome.PARTIAL in words else Outcome.OK
+
+
+def of_source(source: str, attempts: Sequence[Attempt]) -> list[Attempt]:
+    """The queues collector looks at two sources: its attempts at URLs are metrics, the others sockets."""
+    if source not in ("metrics", "sockets"):
+        return list(attempts)
+    return [a for a in attempts if a.target.startswith("http") == (source == "metrics")]
+
+
+def _observed(view: View, source: str) -> bool:
+    if source == "metrics":
+        return any(s.via == "metrics" for s in view.of(ProgressSample))
+    return any(view.of(k) or view.on_nodes(k) for k in OBSERVED[source])
