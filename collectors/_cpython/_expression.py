@@ -9,7 +9,8 @@ os.environ["VLLM_LOGGING_LEVEL"]
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from collectors._cpython import _lookup
@@ -119,34 +120,33 @@ def _walk_any(process: Process, parsed: Parsed, roots: Sequence[Root], bounds: B
 
 def _starts(process: Process, parsed: Parsed, roots: Sequence[Root]) -> Iterator[tuple[int, list[Step], str]]:
     """(address, remaining steps, how it was found) of everything that the first name may mean, in the order in which it is tried."""
-    yield from _one_of(parsed, candidates(process, parsed.name, roots), lambda root: f"{root.type} at {root.address:#x}")
+    yield from _one_of(process, parsed.name, candidates(process, parsed.name, roots), parsed.steps)
     modules = process.modules()
-    names, taken = [parsed.name], 0
-    for kind, value in parsed.steps:
-        if kind != "attribute":
-            break
-        names.append(value)
-    for taken in range(len(names), 0, -1):  # the longest name of a module wins
-        dotted = ".".join(names[:taken])
+    attributes = [value for _, value in takewhile(lambda step: step[0] == "attribute", parsed.steps)]
+    for taken in range(len(attributes), -1, -1):  # the longest name wins
+        dotted = ".".join((parsed.name, *attributes[:taken]))
+        held = {root.address: root for root in roots if root.type == dotted} if taken else {}
+        yield from _one_of(process, dotted, list(held.values()), parsed.steps[taken:])
         if dotted in modules:
-            yield modules[dotted], parsed.steps[taken - 1 :], f"module {dotted}"
+            yield modules[dotted], parsed.steps[taken:], f"module {dotted}"
             break
     here = {root.address: root for root in reversed(roots) if root.name == parsed.name}
-    yield from _one_of(parsed, list(here.values())[::-1], lambda root: f"local {root.name}")
+    yield from _one_of(process, parsed.name, list(here.values())[::-1], parsed.steps)
 
 
-def _one_of(parsed: Parsed, found: list[Root], describe: Callable[[Root], str]) -> Iterator[tuple[int, list[Step], str]]:
+def _one_of(process: Process, name: str, found: list[Root], steps: list[Step]) -> Iterator[tuple[int, list[Step], str]]:
     if len(found) > 1:
-        where = "; ".join(f"{root.address:#x} {root.type} in {_place(root)}" for root in found[:_NAMES_SHOWN])
-        raise BadExpression(
-            f"{parsed.name!r} may be {len(found)} objects: {where}", "choose one with --at ADDRESS, or narrow it with --thread"
-        )
+        where = "; ".join(f"{root.address:#x} {root.type}, {_place(root)}" for root in found[:_NAMES_SHOWN])
+        raise BadExpression(f"{name!r} may be {len(found)} objects: {where}", "choose one with --at ADDRESS, or narrow it with --thread")
     for root in found:
-        yield root.address, parsed.steps, f"{describe(root)}, held by {root.name!r} in {_place(root)}"
+        if process.type_name(root.address) != root.type:
+            raise NotFound(f"{root.name!r} of {root.frame} is another object by now: the frame has gone on", "try again")
+        yield root.address, steps, f"{root.type} at {root.address:#x}, {_place(root)}"
 
 
 def _place(root: Root) -> str:
-    return f"{root.frame} ({root.file.rpartition('/')[2]}:{root.line}) of thread {root.thread_name or root.thread_ident}"
+    place = f"{root.frame} ({root.file.rpartition('/')[2]}:{root.line}) of thread {root.thread_name or root.thread_ident}"
+    return f"held by {root.name!r} in {place}"
 
 
 def _walk(process: Process, address: int, steps: list[Step], length: bool, bounds: Bounds, how: str) -> Found:

@@ -42,7 +42,7 @@ def held(child: Child) -> list[Root]:
 
 FOUND = [
     ("Core.scheduler.running", [1, 2, 3]),
-    ("shapes.Core.scheduler.running", None),
+    ("shapes.Core.scheduler.running", [1, 2, 3]),
     ("len(Core.scheduler.running)", 3),
     ("len(Core.scheduler.q.queue)", 2),
     ("len(Core.scheduler.q)", 2),
@@ -64,12 +64,11 @@ FOUND = [
     ("__main__.names['shapes']", {"$type": "module", "name": "shapes"}),
     ("shapes.Color.RED", {"$type": "shapes.Color", "name": "RED", "value": 1}),
     ("collections.abc", {"$type": "module", "name": "collections.abc"}),
-    ("len(sys.modules)", None),
     ("  batch  ", [5, 6]),
 ]
 
 
-@pytest.mark.parametrize(("expr", "value"), [row for row in FOUND if row[1] is not None])
+@pytest.mark.parametrize(("expr", "value"), FOUND)
 def test_what_an_expression_comes_to(child: Child, held: list[Root], expr: str, value: object) -> None:
     found = evaluate(child.process, expr, held)
     assert found.value == value and not found.torn
@@ -153,6 +152,12 @@ def test_a_class_is_found_by_its_bases_when_no_object_is_of_just_that_class(chil
     assert [one.name for one in candidates(child.process, "Scheduler", held)] == ["other"], "the class itself comes first"
 
 
+def test_a_root_whose_place_another_object_has_taken(child: Child, held: list[Root]) -> None:
+    """As it happens when a frame goes on between the dump and the read."""
+    with pytest.raises(NotFound, match="is another object by now"):
+        evaluate(child.process, "batch", [root(child, "batch", "[5]")._replace(type="shapes.Core")])
+
+
 def test_two_objects_of_a_class_are_not_chosen_between(child: Child, held: list[Root]) -> None:
     child.make("other = Core()")
     two = [*held, root(child, "peer", "other", thread_name="T-2"), root(child, "again", "core")]
@@ -166,7 +171,8 @@ def test_a_local_variable_that_is_called_like_a_module(child: Child) -> None:
     child.make("import queue")
     local = root(child, "queue", "queue.Queue(9)")
     assert evaluate(child.process, "queue.maxsize", [local]).value == 9, "the module has no such name"
-    assert evaluate(child.process, "queue.Queue", [local]).type == "type"
+    assert evaluate(child.process, "queue.Empty", [local]).type == "type"
+    assert evaluate(child.process, "queue.Queue", [local]).type == "queue.Queue", "an object of that class comes before the class"
 
 
 def test_modules_need_no_frame(child: Child) -> None:
