@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from forensics.analysis.merge import ThreadKey, Tree
 from forensics.analysis.peers import Peers, Process
+from forensics.model import ThreadStack
 
 MAIN = "MainThread"
 _NUMBERED = re.compile(r"^Thread-\d+")
@@ -122,12 +123,19 @@ def _comparable(tree: Tree, peers: Peers) -> dict[_Crew, dict[int, dict[Process,
             continue
         crew = (peer.role, peer.group, name)
         here = found.setdefault(crew, {}).setdefault(visit.sample, {})
-        if here.setdefault(process, i) != i:
+        other = here.setdefault(process, i)
+        if tree.thread_of[other] != tree.thread_of[i]:
             twice.add((crew, process))
+        elif _when(visit) > _when(tree.visits[other]):  # bare files may carry no numbers: two dumps of one thread, the newer counts
+            here[process] = i
     for crew, process in twice:
         for here in found[crew].values():
             here.pop(process, None)
     return found
+
+
+def _when(visit: ThreadStack) -> int:
+    return visit.at.earliest_ns if visit.at else 0
 
 
 def _apart(tree: Tree, peers: Peers, sample: int, visit_of: dict[Process, int]) -> list[tuple[Process, _Apart]]:

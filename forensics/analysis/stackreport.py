@@ -53,9 +53,10 @@ class _Crews:
         numbers: dict[tuple[str, int], int] = {}
         self._process_of = [numbers.setdefault((node, pid), len(numbers)) for node, pid, _, _ in tree.threads]
         self._places = [peers.of(process) for process in numbers]
-        # where a reader showed native frames; a rank that was read without them is not missing at a native step
-        native = {tree.thread_of[i] for i, end in enumerate(tree.ends) if tree.nodes[end].native}
-        self._read = {False: self._ranks(self._process_of), True: self._ranks(self._process_of[t] for t in native)}
+        # a rank of which no frame was read is not missing anywhere; nor is one at a native step that was read without native frames
+        shown = {thread for thread, end in zip(tree.thread_of, tree.ends, strict=True) if end}
+        native = {thread for thread, end in zip(tree.thread_of, tree.ends, strict=True) if tree.nodes[end].native}
+        self._read = {flag: self._ranks(self._process_of[t] for t in threads) for flag, threads in ((False, shown), (True, native))}
         self._unread: dict[tuple[bool, tuple[str, str]], str] = {}
 
     def _ranks(self, processes: Iterable[int]) -> dict[tuple[str, str], RankSet]:
@@ -79,8 +80,8 @@ class _Crews:
     def written(self, crew: tuple[str, str], ranks: Collection[int]) -> str:
         return self._read[False][crew].has(ranks)
 
-    def present(self, threads: Iterable[int], native: bool) -> tuple[StackPresence, ...]:
-        """Who is there, given the thread of each stack; crews with ranks first."""
+    def present(self, threads: Iterable[int], native: bool = False, framed: bool = True) -> tuple[StackPresence, ...]:
+        """Who is there, given the thread of each stack; crews with ranks first. Without a frame there is no place to be missing at."""
         stacks: Counter[tuple[str, str]] = Counter()
         crews: dict[tuple[str, str], list[Peer]] = {}
         for process, count in Counter(map(self._process_of.__getitem__, threads)).items():
@@ -90,15 +91,15 @@ class _Crews:
         found = []
         for crew, members in crews.items():
             here = {peer.rank for peer in members if peer.rank is not None}
-            readers = self._read[native].get(crew) if here else None
+            readers = self._read[native].get(crew, RankSet(()))
             found.append(
                 StackPresence(
                     role=crew[0],
                     group=crew[1],
                     count=len(here),
-                    has=readers.has(here) if readers else "",
-                    lacks=readers.lacks(here) if readers else "",
-                    unread=self.unread(crew, native) if readers else "",
+                    has=readers.has(here),
+                    lacks=readers.lacks(here) if here and framed else "",
+                    unread=self.unread(crew, native) if here and framed else "",
                     processes=_named(peer.name for peer in members if peer.rank is None),
                     stacks=stacks[crew],
                 )
@@ -179,7 +180,7 @@ class _Walk:
             steady=sum(self.samples_of[t] == n for t, n in per_thread.items()),
             samples=max(self.samples_of[t] for t in per_thread),
             names=_named(self.tree.threads[t][3] or f"tid {self.tree.threads[t][2]}" for t in per_thread),
-            present=self.crews.present(threads, bool(chain) and self.tree.nodes[chain[-1]].native),
+            present=self.crews.present(threads, bool(chain) and self.tree.nodes[chain[-1]].native, bool(chain)),
             outliers=ranges(marked),
         )
 
@@ -191,5 +192,5 @@ class _Walk:
             left_out=len(branches),
             stacks=len(threads),
             threads=len(set(threads)),
-            present=self.crews.present(threads, False),
+            present=self.crews.present(threads),
         )

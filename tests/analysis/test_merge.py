@@ -15,7 +15,7 @@ from forensics.analysis import stackreport
 from forensics.analysis.merge import Level, merge, path
 from forensics.analysis.outliers import outliers
 from forensics.analysis.peers import Peer, Peers, peers_of
-from forensics.model import EngineInstance, EngineProcess, EvidenceRef, Frame, ProcessInfo, RankId, Role, ThreadStack, ranges
+from forensics.model import EngineInstance, EngineProcess, EvidenceRef, Frame, ProcessInfo, RankId, Role, ThreadStack, TimeRange, ranges
 from forensics.report.folded import folded
 
 from .scene import IN_STEP
@@ -233,10 +233,11 @@ def test_other_threads_are_compared_by_name_and_python_numbers_do_not_count():
 def test_a_rank_without_a_stack_is_on_neither_side():
     stacks = [*(stack(r, "main", "all_reduce") for r in (0, 1, 2)), stack(3), stack(4, "main", "forward")]
     nodes, (apart,) = told(stacks, crew(5, expected=8))
-    assert (apart.ranks, apart.majority_ranks, apart.unread) == ((4,), "0-2", "5-7")
+    assert (apart.ranks, apart.majority_ranks, apart.unread) == ((4,), "0-2", "3,5-7")
     (present,) = nodes["all_reduce"].present
-    assert (present.has, present.lacks, present.unread) == ("0-2", "3-4", "5-7")
-    assert nodes[""].present[0].has == "3" and nodes[""].frames == ()
+    assert (present.has, present.lacks, present.unread) == ("0-2", "4", "3,5-7")
+    (nowhere,) = nodes[""].present
+    assert (nowhere.has, nowhere.lacks, nowhere.unread, nodes[""].frames) == ("3", "", "", ())
 
 
 def test_native_frames_do_not_tear_ranks_apart():
@@ -273,6 +274,16 @@ def test_outliers_are_those_outside_the_deepest_majority(paths):
             assert len(tree.way(o.shared)) == shared
             assert len(tree.way(o.next)) == min(shared + 1, len(steps))
             assert len(tree.way(o.stands)) == len(steps)
+
+
+def test_of_two_dumps_without_numbers_the_newer_counts():
+    def at(seconds, *steps):
+        when = TimeRange(earliest_ns=seconds, latest_ns=seconds, basis="file time")
+        return msgspec.structs.replace(stack(2, *steps, sample=0), at=when)
+
+    others = [stack(r, "main", "all_reduce", sample=0) for r in (0, 1)]
+    assert told([*others, at(2, "main", "forward"), at(1, "main", "all_reduce")], crew(3))[1][0].stands == "forward (x.py:1)"
+    assert told([*others, at(1, "main", "forward"), at(2, "main", "all_reduce")], crew(3))[1] == []
 
 
 def test_a_core_file_shows_no_living_peer():
