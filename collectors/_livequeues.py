@@ -15,7 +15,13 @@ QUEUES_MAX = 64
 SEARCH_S = 0.15
 """For bounded queues that nobody is in."""
 INNERMOST = 12
-KINDS = ("queue.Queue", "_queue.SimpleQueue", "asyncio.queues.Queue")
+KINDS = ("queue.Queue", "_queue.SimpleQueue", "asyncio.queues.Queue", "multiprocessing.queues.Queue")
+_ATTRIBUTES = {"queue.Queue": ("maxsize", "unfinished_tasks"), "asyncio.queues.Queue": ("_maxsize", "_unfinished_tasks")}
+_UNBOUNDED = 2**31 - 1
+"""SEM_VALUE_MAX: the size of a multiprocessing queue that was given none."""
+_SEMAPHORE = 16
+"""Of _multiprocessing.SemLock: pointer to the sem_t, whose first four bytes are its value (glibc and musl)."""
+_FILES = ("/queue.py", "/multiprocessing/queues.py", "/asyncio/queues.py")
 _WAYS = {"put": "putting", "put_nowait": "putting", "get": "getting", "get_nowait": "getting"}
 
 
@@ -42,7 +48,7 @@ class Queues:
 
     def _in(self, thread: Thread) -> None:
         for frame in thread.frames[:INNERMOST]:
-            if frame.file.endswith("/queue.py") and frame.function in _WAYS and "self" in frame.locals:
+            if frame.file.endswith(_FILES) and frame.function in _WAYS and "self" in frame.locals:
                 queue = self._note(frame.locals["self"], "", thread)
                 if queue is not None:
                     queue[_WAYS[frame.function]].append(thread.tid)
@@ -64,24 +70,34 @@ class Queues:
         kind = next((base for base in self.names.bases(address) if base in KINDS), None)
         if kind is None or len(self.found) >= QUEUES_MAX:
             return None
-        attribute = "_maxsize" if kind.startswith("asyncio") else "maxsize"
-        maxsize = self.names.plain(address, attribute)
-        if bounded and not (isinstance(maxsize, int) and maxsize > 0):
+        size, unfinished = _ATTRIBUTES.get(kind, ("_maxsize", ""))
+        maxsize = self.names.plain(address, size)
+        maxsize = maxsize if isinstance(maxsize, int) and 0 < maxsize < _UNBOUNDED else None
+        depth = self._depth(address, kind) if maxsize or not bounded else None
+        if depth is None:
             return None
+        queue: dict[str, Any] = {"address": address, "kind": self.names.bases(address)[0], "depth": depth}
+        queue["place"] = place or (place_of(self.locks, thread, address) if thread else kind)
+        tasks = self.names.plain(address, unfinished) if unfinished else None
+        queue |= {"maxsize": maxsize, "unfinished": tasks if isinstance(tasks, int) else None}
+        queue |= {"putting": [], "getting": []}
+        self.found[address] = queue
+        return queue
+
+    def _depth(self, address: int, kind: str) -> int | None:
+        process = self.names.process
         try:
-            depth = self.names.process.length(address)
+            if kind != "multiprocessing.queues.Queue":
+                return process.length(address)
+            # every put takes from a semaphore that began at the queue's size; items on their way in the pipe count
+            lock = process.get(process.get(address, "_sem"), "_semlock")
+            left = int.from_bytes(process.memory.read(process.memory.word(lock + _SEMAPHORE), 4), "little")
+            size = process.value(process.get(address, "_maxsize"))
+            return size - left if isinstance(size, int) and 0 <= left <= size else None
         except (Gone, OutOfBounds):
             raise
         except PeekError:
             return None
-        queue: dict[str, Any] = {"address": address, "kind": self.names.bases(address)[0], "depth": depth}
-        queue["place"] = place or (place_of(self.locks, thread, address) if thread else kind)
-        queue["maxsize"] = maxsize if isinstance(maxsize, int) and maxsize > 0 else None
-        unfinished = self.names.plain(address, "_unfinished_tasks" if kind.startswith("asyncio") else "unfinished_tasks")
-        queue["unfinished"] = unfinished if isinstance(unfinished, int) else None
-        queue |= {"putting": [], "getting": []}
-        self.found[address] = queue
-        return queue
 
     def _users(self, address: int, *methods: str) -> list[int]:
         """Threads that run a function which calls one of these methods on the queue, wherever in it they stand."""

@@ -137,14 +137,21 @@ class Locks:
     def inside(self, thread: Thread, locks: set[int]) -> dict[int, int]:
         """Of these locks, those in whose `with` block the thread stands, with the depth of the frame that does."""
         found: dict[int, int] = {}
-        given_up = {lock for frame in thread.frames if is_condition_wait(frame) and (lock := self._of_condition(frame)) is not None}
+        # waiting in a condition lets its lock go, and so may any function that was called from inside the block
+        let_go = {lock for frame in thread.frames if is_condition_wait(frame) and (lock := self._of_condition(frame)) is not None}
         for depth, frame in enumerate(thread.frames):
-            position = self.names.position(frame) if locks - given_up else None
-            for block in position.blocks() if position else ():
-                address = self.names.one(block.expr, frame, position) if position and block.certain else None
+            position = self.names.position(frame) if locks - let_go else None
+            if position is None:
+                continue
+            for block in position.blocks():
+                address = self.names.one(block.expr, frame, position) if block.certain else None
                 lock = self.plain(address) if address is not None else None
-                if lock in locks - given_up:
+                if lock is not None and lock in locks - let_go:
                     found.setdefault(lock, depth)
+            for expr in position.anywhere("release"):
+                address = self.names.one(expr, frame, position)
+                lock = self.plain(address) if address is not None else None
+                let_go |= locks if address is None else set() if lock is None else {lock}
         return found
 
     def _of_condition(self, frame: Frame) -> int | None:
@@ -193,11 +200,11 @@ def _holders(locks: Locks, threads: list[Thread], waits: list[Wait], wanted: set
     if not wanted:
         return found
     for thread in threads:
-        for lock, depth in locks.inside(thread, wanted).items():
+        for lock, depth in locks.inside(thread, wanted).items() if thread.tid else ():
             if check.stood(thread, depth):
                 found.setdefault(lock, []).append(thread.tid)
     for wait in waits:  # `with a, b:` at b has a
         for lock in wait.held:
-            if lock in wanted and wait.thread.tid not in found.get(lock, []):
+            if lock in wanted and wait.thread.tid not in found.get(lock, []) and check.stood(wait.thread, 0):
                 found.setdefault(lock, []).append(wait.thread.tid)
     return found

@@ -10,7 +10,7 @@ from typing import Any
 from collectors._locks import Locks, is_condition_wait
 from collectors._threads import Frame, Thread
 
-_PLUMBING = ("/threading.py", "/queue.py", "/concurrent/futures/_base.py")
+_PLUMBING = ("/threading.py", "/queue.py", "/concurrent/futures/_base.py", "/multiprocessing/queues.py")
 _OUTERMOST = ("run", "_bootstrap_inner", "_bootstrap")
 """Of threading.py, and no wait: where a thread begins."""
 _FLAGS = {"threading.Event": "_flag", "concurrent.futures._base.Future": "_state"}

@@ -29,8 +29,11 @@ class Block:
 
     def __init__(self, node: ast.With, item: int) -> None:
         self.expr, self.line = node.items[item].context_expr, node.lineno
-        # a block that lets go of something half-way holds for certain only what it names, not when
-        self.certain = not any(isinstance(n, ast.Attribute) and n.attr == "release" for part in node.body for n in ast.walk(part))
+        body = [n for part in node.body for n in ast.walk(part)]
+        taken = {ast.unparse(n) for n in ast.walk(self.expr) if isinstance(n, (ast.Name, ast.Attribute))}
+        changed = {ast.unparse(n) for n in body if isinstance(getattr(n, "ctx", None), (ast.Store, ast.Del))}
+        # a block that lets go of something half-way, or gives its name to something else, may no longer hold what it took
+        self.certain = not (taken & changed or any(isinstance(n, ast.Attribute) and n.attr == "release" for n in body))
 
 
 class Scope:

@@ -224,6 +224,17 @@ def lets_go():
     with second:
         second.release()
         gate.wait()
+fourth = threading.Lock()
+def own_condition():
+    with fourth:
+        pause()
+def pause():
+    fourth.release()
+    gate.wait(), time.sleep(1000)
+    fourth.acquire()
+def takes_over():
+    fourth.acquire()
+    time.sleep(1000)
 def wants_first():
     first.acquire()
 def spins():
@@ -239,8 +250,13 @@ spawn("keeper", helper.keep, second)
 helper.kept.wait()
 spawn("pair", pair)
 spawn("first", wants_first)
+spawn("own", own_condition)
+spawn("taker", takes_over)
 spawn("spins", spins)
 gate.wait()
+while not fourth.locked():
+    time.sleep(0.001)
+spawn("fourth", lambda: fourth.acquire())
 spawn("third", lambda: third.acquire())
 say()
 sys.stdin.read()
@@ -264,13 +280,14 @@ def test_who_holds_a_plain_lock(collect: Collect, run: Run) -> None:
     program = run(HOLDS, helper=HELPER)
     program.settle("pair", "keeper", "waiter", "third")
     # "first" may or may not have come before "pair": it waits either way, as pair never comes past second
-    program.settle("first")
+    program.settle("first", "fourth")
     found = look(collect, program)
     tids = {tid: name for name, tid in program.tids.items()}
     told = {lock["place"].partition(" ")[0]: lock for lock in found["locks"]}
     told = {name: ([tids[t] for t in lock["waiters"]], [tids[t] for t in lock["inside"]]) for name, lock in told.items()}
     assert told["second"] == (["pair"], ["keeper"])  # another function, another name, the same object
     assert told["first"] == (["first"], ["pair"])  # the same statement took it before it came to the second
+    assert told["fourth"] == (["fourth"], [])  # a function called in the block released it, and another has it now
     # whoever waits in a condition has let its lock go; the thread that runs has not moved from its line
     assert told["third"][0] == ["third"] and told["third"][1] in (["spinner"], ["spins"], [])
 
@@ -518,3 +535,30 @@ def test_threads_of_another_pid_namespace_carry_our_ids(collect: Collect, run: R
 
     program.wait_for(deadlocked, "its deadlock")
     assert {(*lock["waiters"], *lock["inside"]) for lock in found} == {tuple(held), tuple(held)[::-1]}
+
+
+SHARED = """
+import multiprocessing
+shared = multiprocessing.get_context("fork").Queue(maxsize=3)
+def fill():
+    while True:
+        shared.put(b"x")  # put
+def take():
+    other.get()  # get
+other = multiprocessing.get_context("fork").Queue()
+spawn("take", take)
+if __name__ == "__main__":
+    say()
+    fill()
+"""
+
+
+@every_version
+def test_queues_between_processes(collect: Collect, run: Run, version: str) -> None:
+    program = run(SHARED, version)
+    program.settle("main")
+    queues = {queue["place"]: queue for queue in look(collect, program)["queues"] if queue["kind"] == "multiprocessing.queues.Queue"}
+    full = queues.pop(f"shared (program.py:{program.line('# put')})")
+    assert (full["depth"], full["maxsize"], full["putting"]) == (3, 3, [program.tids["main"]])
+    (empty,) = queues.values()
+    assert (empty["depth"], empty["maxsize"], empty["getting"]) == (0, None, [program.tids["take"]])

@@ -93,12 +93,23 @@ def test_a_frame_that_the_source_does_not_know(name: str, line: int) -> None:
     assert Source(NESTED.encode()).position(name, line) is None
 
 
-def test_a_block_that_releases_half_way_is_not_certain() -> None:
-    source = Source(NESTED.encode())
-    for name, line, certain in (("loose", 23, False), ("plain", 5, True)):
-        position = source.position(name, line)
-        assert position is not None
-        assert [block.certain for block in position.blocks()] == [certain]
+@pytest.mark.parametrize(
+    ("body", "certain"),
+    [
+        ("x = a.b.lock.other\n  y()", True),
+        ("a.b.lock.release()\n  y()", False),
+        ("z.release()\n  y()", False),
+        ("a.b.lock = 1\n  y()", False),
+        ("for a in z: y()\n  y()", False),
+        ("del a.b\n  y()", False),
+        ("(a.b, x) = z\n  y()", False),
+        ("a.b.locks = a.c = b = 1\n  y()", True),
+    ],
+)
+def test_a_block_that_lets_go_or_renames_is_not_certain(body: str, certain: bool) -> None:
+    position = Source(f"def f():\n with a.b.lock:\n  {body}\n".encode()).position("f", 4)
+    assert position is not None
+    assert [block.certain for block in position.blocks()] == [certain]
 
 
 def test_what_a_line_takes_and_calls() -> None:
