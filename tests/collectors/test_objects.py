@@ -562,3 +562,34 @@ def test_queues_between_processes(collect: Collect, run: Run, version: str) -> N
     assert (full["depth"], full["maxsize"], full["putting"]) == (3, 3, [program.tids["main"]])
     (empty,) = queues.values()
     assert (empty["depth"], empty["maxsize"], empty["getting"]) == (0, None, [program.tids["take"]])
+
+
+FORKED = """
+child = os.fork()
+if child:
+    try:
+        os.waitpid(child, 0)
+    finally:
+        os._exit(0)
+import ctypes
+ctypes.CDLL(None).prctl(1, 9)  # PR_SET_PDEATHSIG: it ends with the process that the test started
+named["main"] = threading.get_native_id()
+"""
+
+
+@every_version
+def test_a_forked_process_knows_its_main_thread(collect: Collect, run: Run, version: str) -> None:
+    """Its `threading` module may still hold the id that the main thread had in the parent."""
+    program = run(FORKED + DEADLOCK, version)
+    child = program.tids["main"]
+    assert child != program.pid
+    found: list[dict[str, Any]] = []
+
+    def deadlocked() -> bool:
+        collected = collect("objects", {"targets": [{"pid": child}], "samples": 1})
+        found[:] = collected.json(f"objects/pid-{child}.1.json")["locks"]
+        return len(found) == 2
+
+    program.wait_for(deadlocked, "its deadlock")
+    main, writer = child, program.tids["writer"]
+    assert sorted((lock["waiters"], lock["inside"]) for lock in found) == sorted([([main], [writer]), ([writer], [main])])
