@@ -7,6 +7,7 @@ same object, a re-entrant lock's holder is its owner field.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple, Protocol
 
@@ -17,7 +18,9 @@ from collectors._threads import Frame, Thread
 SEARCH_FRAMES = 4
 """Innermost frames in which the lock that a thread waits at is looked for."""
 SEARCH_OBJECTS = 400
-LOCK_TYPES = ("_thread.lock", "_thread.RLock", "threading.Condition")
+SEARCH_S = 0.3
+"""Of looking for locks that no source names, in all: a thread may wait in native code for something that is no lock of Python's."""
+LOCK_TYPES = ("_thread.lock", "_thread.RLock")
 
 
 class Wait(NamedTuple):
@@ -47,6 +50,8 @@ class Locks:
         self.names = names
         self.futexes = futexes
         self._states: dict[int, LockState | None] = {}
+        self._plain: dict[int, int | None] = {}
+        self._search_until = time.monotonic() + SEARCH_S
 
     def state(self, address: int) -> LockState | None:
         """The lock at an address (remembered), None when it is none."""
@@ -64,11 +69,13 @@ class Locks:
 
     def plain(self, address: int) -> int | None:
         """The lock itself: that of a condition, where it is one; None for what is no lock."""
-        bases = self.names.bases(address)
-        if "threading.Condition" in bases:
-            inner = self.names.get(address, "_lock")
-            return inner if inner is not None and "threading.Condition" not in self.names.bases(inner) and self.plain(inner) else None
-        return address if bases[:1] and bases[0] in LOCK_TYPES else None
+        if address not in self._plain:
+            bases, lock = self.names.bases(address), address
+            if "threading.Condition" in bases:
+                lock = self.names.get(address, "_lock") or 0
+                bases = self.names.bases(lock)
+            self._plain[address] = lock if bases[:1] and bases[0] in LOCK_TYPES else None
+        return self._plain[address]
 
     def waited_at(self, address: int, futex: int) -> bool:
         state = self.state(address)
@@ -122,7 +129,7 @@ class Locks:
             for prefix, holder in holders:
                 for name, address in self._attributes(holder).items():
                     left -= 1
-                    if left < 0:
+                    if left < 0 or time.monotonic() > self._search_until:
                         return
                     yield address, f"{prefix}{name} ({frame.where})", ()
 

@@ -58,6 +58,8 @@ def photograph(target: Target, process: Process, request: Request, program: str,
     except PeekError as error:
         verdict = "PARTIAL", str(error), error.cure
     found["notes"] = [f"{file}: {why}" for file, why in names.notes.items()]
+    if process.version >= (3, 14):
+        found["notes"].append("from Python 3.14 on a thread that waits for a lock sleeps at a word of its own: which lock is not told")
     found["ms"] = round((time.monotonic() - began) * 1000, 1)
     return found, verdict
 
