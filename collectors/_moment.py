@@ -10,6 +10,9 @@ from collectors import _pyspy
 from collectors._cpython import Process
 from collectors._threads import Thread, at_futex, dump, runs, threads_of, tids
 
+PASSING_S = 0.002
+"""A waiting thread that a tracer has just looked at is on its way back to its wait: looked at once more after this."""
+
 
 class Moment:
     """What py-spy and the kernel say of its threads. `verdict`: how that went; `raw`: the dump, of which only addresses may be used."""
@@ -19,7 +22,11 @@ class Moment:
         self.before = {tid: runs(process.pid, tid) for tid in tids(process.pid)}
         self.at_ns = time.time_ns()
         self.raw, self.threads, self.verdict = self._dump()
-        self.futexes = {t.tid: futex for t in self.threads if (futex := at_futex(process.pid, t.tid)) is not None}
+        self.futexes = {tid: futex for tid in (t.tid for t in self.threads) if (futex := at_futex(process.pid, tid)) is not None}
+        elsewhere = [t.tid for t in self.threads if t.tid not in self.futexes]
+        if elsewhere:
+            time.sleep(PASSING_S)
+            self.futexes |= {tid: futex for tid in elsewhere if (futex := at_futex(process.pid, tid)) is not None}
 
     def _dump(self) -> tuple[list[Any], list[Thread], _pyspy.Verdict]:
         raw = dump(self.program, self.process.pid, self.timeout_s)
@@ -37,7 +44,11 @@ class Moment:
         return raw, {thread.ident: thread for thread in threads}
 
     def futex(self, tid: int) -> int | None:
-        return at_futex(self.process.pid, tid)
+        found = at_futex(self.process.pid, tid)
+        if found is None:
+            time.sleep(PASSING_S)
+            found = at_futex(self.process.pid, tid)
+        return found
 
     def slept(self, thread: Thread) -> bool:
         """Whether the thread has not run at all since before its stack was read."""
