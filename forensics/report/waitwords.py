@@ -59,7 +59,7 @@ def wait_lines(waits: Sequence[Wait]) -> list[WaitLine]:
 def _together(waits: Sequence[Wait], short: Mapping[str, str]) -> str:
     names = list(dict.fromkeys(short[w.waiter] for w in waits))
     ranks = [w.waiter_rank for w in waits if w.waiter_rank is not None]
-    if len(names) > 2 and len(ranks) == len(waits):
+    if len(names) > 1 and len(ranks) == len(waits):
         return rank_words(ranks)
     return ", ".join(names)
 
