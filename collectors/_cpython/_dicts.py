@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
+from itertools import islice
 from typing import NamedTuple
 
 from collectors._cpython import _layouts as at
 from collectors._cpython._errors import Nonsense, Unreadable
 from collectors._cpython._heap import Heap
-from collectors._cpython._scalars import is_str, read_str
+from collectors._cpython._scalars import read_str
 
 SCAN_LIMIT = 1 << 20
 """Entries that a search by key looks at."""
@@ -82,17 +83,29 @@ def pairs(heap: Heap, address: int) -> Iterator[tuple[int, int]]:
     return entries(heap, header.keys, header.values and header.values + heap.layout.values_items)
 
 
-def find_str(heap: Heap, found: Iterator[tuple[int, int]], wanted: str) -> int | None:
+def find_str(heap: Heap, found: Iterable[tuple[int, int]], wanted: str) -> int | None:
     """The value whose key is the string `wanted`."""
-    for count, (key, value) in enumerate(found):
-        if count > SCAN_LIMIT:
-            break
+    return find_strs(heap, found, (wanted,)).get(wanted)
+
+
+def find_strs(heap: Heap, found: Iterable[tuple[int, int]], wanted: Collection[str]) -> dict[str, int]:
+    """The values of all keys that are among the strings `wanted`, in one pass."""
+    lengths = {len(name) for name in wanted}
+    out: dict[str, int] = {}
+    for key, value in islice(found, SCAN_LIMIT):
         try:
-            if heap.type_of(key).kind == "str" and is_str(heap, key, wanted):
-                return value
+            # the length of a string follows its type: one read passes over nearly every other key
+            kind, length = heap.memory.words(key + heap.layout.ob_type, 2)
+            if length not in lengths or heap.type_at(kind).kind != "str":
+                continue
+            name = read_str(heap, key, length)
         except Unreadable:  # a key that was just replaced hides no other one
             continue
-    return None
+        if name in wanted:
+            out[name] = value
+            if len(out) == len(wanted):
+                break
+    return out
 
 
 def named(heap: Heap, found: Iterator[tuple[int, int]], limit: int) -> dict[str, int]:

@@ -121,10 +121,10 @@ def _walk_any(process: Process, parsed: Parsed, roots: Sequence[Root], bounds: B
 def _starts(process: Process, parsed: Parsed, roots: Sequence[Root]) -> Iterator[tuple[int, list[Step], str]]:
     """(address, remaining steps, how it was found) of everything that the first name may mean, in the order in which it is tried."""
     yield from _one_of(process, parsed.name, candidates(process, parsed.name, roots), parsed.steps)
-    modules = process.modules()
     attributes = [value for _, value in takewhile(lambda step: step[0] == "attribute", parsed.steps)]
-    for taken in range(len(attributes), -1, -1):  # the longest name wins
-        dotted = ".".join((parsed.name, *attributes[:taken]))
+    names = [".".join((parsed.name, *attributes[:taken])) for taken in range(len(attributes) + 1)]
+    modules = process.modules(names)
+    for taken, dotted in reversed([*enumerate(names)]):  # the longest name wins
         held = {root.address: root for root in roots if root.type == dotted} if taken else {}
         yield from _one_of(process, dotted, list(held.values()), parsed.steps[taken:])
         if dotted in modules:

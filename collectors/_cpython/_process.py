@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -59,8 +59,6 @@ class Process:
         self.heap = Heap(memory, interpreter.layout)
         self.interpreter = interpreter
         self.sysroot = sysroot
-        self._modules: dict[str, int] = {}
-        self._modules_header: _dicts.Dict | None = None
 
     def __enter__(self) -> Process:
         return self
@@ -88,9 +86,8 @@ class Process:
         """Raise Unsupported unless the layout fits the process."""
         major, minor = self.version
         try:
-            system = self.modules()["sys"]
-            hexversion = _scalars.read_int(self.heap, self.get(system, "hexversion"))
-        except (KeyError, Unreadable, NotFound) as error:
+            hexversion = _scalars.read_int(self.heap, self.get(self.modules(("sys",)).get("sys", 0), "hexversion"))
+        except (Unreadable, NotFound) as error:
             raise Unsupported(
                 f"CPython {major}.{minor}: its modules are not where they belong ({error})",
                 "a process that is just starting or ending has none yet or no more: try again; otherwise this build is unknown to us",
@@ -217,15 +214,11 @@ class Process:
         """Address of the globals dict of a function or bound method. Raises Nonsense for anything else."""
         return function_globals(self.heap, function)
 
-    def modules(self) -> dict[str, int]:
-        """sys.modules: name -> module object, found from the interpreter's own state, so without any frame."""
+    def modules(self, names: Collection[str] = ()) -> dict[str, int]:
+        """sys.modules: name -> module object, found from the interpreter's own state, so without any frame; of `names` only those."""
         with self.memory.limited(CALL_BYTES, CALL_SECONDS):
-            address = self._modules_dict()
-            header = _dicts.read_header(self.heap, address)
-            if header != self._modules_header:
-                self._modules = _dicts.named(self.heap, _dicts.pairs(self.heap, address), _MODULES_LIMIT)
-                self._modules_header = header
-        return self._modules
+            found = _dicts.pairs(self.heap, self._modules_dict())
+            return _dicts.find_strs(self.heap, found, names) if names else _dicts.named(self.heap, found, _MODULES_LIMIT)
 
     def _modules_dict(self) -> int:
         state = self.memory.word(self.interpreter.runtime + self.heap.layout.interpreters_head)
@@ -242,7 +235,7 @@ class Process:
         try:
             if self.heap.type_of(address).kind != "dict":
                 return False
-            found = (_dicts.find_str(self.heap, _dicts.pairs(self.heap, address), name) for name in ("sys", "builtins"))
-            return all(module and self.heap.type_of(module).kind == "module" for module in found)
+            found = _dicts.find_strs(self.heap, _dicts.pairs(self.heap, address), ("sys", "builtins"))
+            return len(found) == 2 and all(self.heap.type_of(module).kind == "module" for module in found.values())
         except Unreadable:
             return False

@@ -81,13 +81,6 @@ def _characters(heap: Heap, address: int) -> tuple[int, int]:
     return address + (layout.str_ascii_size if ascii_only else layout.str_compact_size), width
 
 
-def is_str(heap: Heap, address: int, wanted: str) -> bool:
-    """Whether the string at `address` is `wanted`, with as few reads as it takes."""
-    if str_length(heap, address) != len(wanted):
-        return False
-    return read_str(heap, address, len(wanted)) == wanted
-
-
 def read_bytes(heap: Heap, address: int, kind: str = "bytes", limit: int = 1 << 16) -> bytes:
     """At most `limit` bytes of a bytes or bytearray."""
     size = min(heap.size(address), limit)

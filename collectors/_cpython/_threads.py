@@ -21,7 +21,9 @@ def thread_ids(process: Process) -> dict[int, int]:
     here = ids_on_this_node(process)
     out: dict[int, int] = {}
     try:
-        threading = process.modules()["threading"]
+        threading = process.modules(("threading",)).get("threading")
+        if not threading:  # a program without threads never imports it
+            return out
         main = process.get(threading, "_main_thread")
         active = process.get(threading, "_active")
         for key, thread in process.pairs(active, THREADS_LIMIT):
@@ -33,7 +35,7 @@ def thread_ids(process: Process) -> dict[int, int]:
                 out[ident] = here[native]
             elif thread == main:  # the main thread of a forked process keeps the number that it had in its parent
                 out[ident] = process.pid
-    except (KeyError, Unreadable, NotFound):  # a program without threads never imports it
+    except (Unreadable, NotFound):  # it is just being imported
         pass
     return out
 
