@@ -25,6 +25,9 @@ def of_tree(tree: Tree, peers: Peers, engine: str) -> tuple[list[StackNode], lis
 
 def _outlier(tree: Tree, crews: _Crews, o: Outlier, engine: str) -> StackOutlier:
     def label(node: int) -> str:
+        # for one line the Python step says more than what the C library does below it; the tree shows both
+        while tree.nodes[node].native and (parent := tree.nodes[node].parent):
+            node = parent
         return tree.nodes[node].label if node else ""
 
     return StackOutlier(
