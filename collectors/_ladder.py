@@ -47,7 +47,7 @@ class Dump(Probe):
                 self.entry, why = _nested.entry(self.target.pid, before)
                 self.notes += [why] if why else []
         # last, though it stops nothing: it starts ten times as slowly, and its frames have no qualified names
-        if tools.pystack and not tools.native and before.inner is None:
+        if not tools.native and before.inner is None and (tools.py_spy or tools.pystack):
             self.rungs.append(PYSTACK)
         if not self.rungs:
             self.verdict = _pyspy.NOT_FOUND
@@ -81,6 +81,7 @@ class Dump(Probe):
         self.failed.append((self.rung, verdict))
         if verdict in _pyspy.NO_PAUSE:
             self.rungs = [rung for rung in self.rungs if not rung.pauses]
+        self.rungs = [rung for rung in self.rungs if not rung.pystack or len(self.rungs) > 1 or self.tools.pystack]
         if not self.rungs:
             # what py-spy says of the process tells more than what pystack does
             last = next((failure for failure in reversed(self.failed) if not failure[0].pystack), self.failed[-1])

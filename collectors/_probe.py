@@ -21,13 +21,18 @@ class Tools(NamedTuple):
     """What there is to read with, and within which bounds."""
 
     py_spy: str | None
-    pystack: str | None
+    pystack_told: str
     native: bool
     timeout_s: float
     native_timeout_s: float
     pystack_timeout_s: float
     native_until: float
     """Moment (monotonic) after which nothing is begun that holds a target for long."""
+
+    @property
+    def pystack(self) -> str | None:
+        """Looked for when it is needed: where it is not installed, that takes as long as a py-spy."""
+        return _pystack.find(self.pystack_told)
 
 
 class Rung(NamedTuple):

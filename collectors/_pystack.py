@@ -7,6 +7,7 @@ It holds its target while it reads: some 0.5 s for 100 threads, where py-spy tak
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
 from collections.abc import Iterator
 
@@ -32,6 +33,7 @@ FAILURES: tuple[tuple[str, Verdict], ...] = (
 """What pystack (1.7) writes on stderr. First match wins."""
 
 
+@functools.cache
 def find(told: str = "") -> str | None:
     """The pystack program; see collectors._programs."""
     return _programs.find("pystack", told)

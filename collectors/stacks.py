@@ -81,7 +81,7 @@ def _stop(signum: int, frame: object) -> None:
 
 
 def collect(request: Request, emit: Emitter) -> None:
-    """Options: `native` (bool: native frames too, which hold a target for half a second; for what stands still anyway).
+    """Options: `native` (true, or the pids concerned: native frames too, which hold a target for seconds; for what stands still).
 
     Paths of the programs: `py_spy`, `pystack`. Bounds in seconds: `timeout_s` of one py-spy, `native_timeout_s` of one
     `py-spy --native`, `pystack_timeout_s`, `native_budget_s` of all native readings of a sample.
@@ -98,11 +98,12 @@ def collect(request: Request, emit: Emitter) -> None:
                 with emit.attempt(target.name, pid=target.pid, sample=sample) as attempt:
                     attempt.end("ABSENT", "no live processes in a recorded tree")
         return
-    native = bool(options.get("native", False))
+    asked = options.get("native", False)
+    native = {target.pid for target in targets if asked is True or (isinstance(asked, list) and target.pid in asked)}
     tools = Tools(
         py_spy=_pyspy.find(str(options.get("py_spy", ""))),
-        pystack=_pystack.find(str(options.get("pystack", ""))),
-        native=native,
+        pystack_told=str(options.get("pystack", "")),
+        native=False,
         timeout_s=float(options.get("timeout_s", TIMEOUT_S)),
         native_timeout_s=float(options.get("native_timeout_s", NATIVE_TIMEOUT_S)),
         pystack_timeout_s=float(options.get("pystack_timeout_s", PYSTACK_TIMEOUT_S)),
@@ -113,8 +114,8 @@ def collect(request: Request, emit: Emitter) -> None:
             attempt.end(*_pystack.NOT_FOUND)
     for sample in request.sampling():
         until = time.monotonic() + float(options.get("native_budget_s", NATIVE_BUDGET_S))
-        dumps = [Dump(target, sample, tools._replace(native_until=until)) for target in targets]
+        dumps = [Dump(target, sample, tools._replace(native=target.pid in native, native_until=until)) for target in targets]
         photograph(dumps, emit)
         if native and tools.pystack:
             # only when every target has its stacks: the faster picture of all comes before the slower one of some
-            photograph([NativeView(dump) for dump in dumps if not dump.hopeless], emit)
+            photograph([NativeView(dump) for dump in dumps if dump.tools.native and not dump.hopeless], emit)

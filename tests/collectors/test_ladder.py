@@ -252,7 +252,8 @@ def test_a_thread_that_both_readers_saw_is_one(start: Start, tmp_path: Path) -> 
     for view in views:
         python, mixed = view.last.frames, view.last.mixed
         assert [f for f in mixed if not f.native] == list(python) and len(mixed) > len(python)
-        assert view.last.active is False
+        # a thread that has just been let go is ready to run until it sleeps again: on a busy machine the second look may find it so
+        assert view.samples[0].active is False
     (in_c,) = [view for view in views if view.name == "in_c"]
     names = [frame.name for frame in in_c.last.shown]
     assert any("usleep" in name for name in names[:5]) and names.index("in_c") > names.index(next(n for n in names if "usleep" in n))
@@ -411,6 +412,14 @@ def test_unless_asked_nothing_holds_a_target_longer_than_py_spy(collect: Collect
     found = collect("stacks", request(target.pid, pystack=program(tmp_path, "pystack", "#!/bin/sh\nexit 1\n")))
     attempt = found.one(target.pid)
     assert attempt["outcome"] == "OK" and found.heads[attempt["evidence"][1]]["source"] == f"py-spy dump --json --pid {target.pid}"
+
+
+def test_native_frames_of_those_that_stand_still_only(collect: Collect, start: Start, tmp_path: Path) -> None:
+    still, well = start(WAITING), start(WAITING)
+    found = collect("stacks", request(still.pid, well.pid, native=[still.pid], pystack="/bin/true"))
+    assert found.heads[f"stacks/pid-{still.pid}.1.json"]["source"].endswith("--native")
+    assert found.heads[f"stacks/pid-{well.pid}.1.json"]["source"] == f"py-spy dump --json --pid {well.pid}"
+    assert [a["target"] for a in found.attempts if a["target"].startswith("native")] == [f"native stacks of pid {still.pid}"]
 
 
 def test_native_views_end_with_their_time(collect: Collect, start: Start) -> None:
