@@ -23,7 +23,7 @@ TP_BASICSIZE, TP_ITEMSIZE, TP_MEMBERS, TP_DICT, TP_DICTOFFSET, TP_MRO = 32, 40, 
 DICT_USED = 16
 SET_USED, SET_MASK, SET_TABLE, SET_ENTRY = 24, 32, 40, 16
 BYTEARRAY_START = 40
-FUNCTION_GLOBALS, FUNCTION_QUALNAME, FUNCTION_MODULE = 16, 40, 104
+FUNCTION_GLOBALS, FUNCTION_QUALNAME, FUNCTION_CODE, FUNCTION_CLOSURE, FUNCTION_MODULE = 16, 40, 48, 72, 104
 METHOD_FUNCTION, METHOD_SELF = 16, 24
 EXCEPTION_ARGS = 24
 MEMBER_TYPE, MEMBER_OFFSET, MEMBER_SIZE = 8, 16, 40
@@ -48,6 +48,8 @@ class Layout(NamedTuple):
     tp_flags: int = 168
     ht_qualname: int = 872
     ht_cached_keys: int = 880
+    code_names: int = 96
+    """co_localsplusnames, which ends in the free variables; in 3.10 co_freevars, which holds nothing else."""
     list_items: int = 24
     tuple_items: int = 24
     bytes_data: int = 32
@@ -92,7 +94,7 @@ _V311 = _V312._replace(
     managed="pointer",
     interp_modules=888,
 )
-_V310 = _V311._replace(version=(3, 10), keys_kind=False, managed="offset", interpreters_head=32, interp_modules=856)
+_V310 = _V311._replace(version=(3, 10), code_names=80, keys_kind=False, managed="offset", interpreters_head=32, interp_modules=856)
 _V314 = _V313._replace(version=(3, 14), str_kind_shift=16, locks="mutex")  # `interned` takes 16 bits; PyMutex
 
 _TABLE = {layout.version: layout for layout in (_V310, _V311, _V312, _V313, _V314)}

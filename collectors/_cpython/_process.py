@@ -12,7 +12,7 @@ from collectors._cpython._errors import Nonsense, NotFound, OutOfBounds, Unreada
 from collectors._cpython._heap import Heap
 from collectors._cpython._memory import Memory
 from collectors._cpython._records import DEFAULT_BOUNDS, Bounds, LockState, Snapshot
-from collectors._cpython._shapes import function_globals
+from collectors._cpython._shapes import closure, content, function_globals
 from collectors._cpython._snapshot import Snapshotter
 
 T = TypeVar("T")
@@ -213,6 +213,15 @@ class Process:
     def globals_of(self, function: int) -> int:
         """Address of the globals dict of a function or bound method. Raises Nonsense for anything else."""
         return function_globals(self.heap, function)
+
+    def closure_of(self, function: int) -> dict[str, int]:
+        """Free variables of a function or bound method to their objects. Raises Nonsense for anything else."""
+        with self.memory.limited(CALL_BYTES, CALL_SECONDS):
+            return closure(self.heap, function)
+
+    def content_of(self, address: int) -> int:
+        """The object behind a variable: what a cell holds (0: nothing yet), every other object itself."""
+        return content(self.heap, address)
 
     def modules(self, names: Collection[str] = ()) -> dict[str, int]:
         """sys.modules: name -> module object, found from the interpreter's own state, so without any frame; of `names` only those."""

@@ -88,13 +88,35 @@ def _globals(heap: Heap, address: int, kind: Type) -> int:
 
 def function_globals(heap: Heap, address: int) -> int:
     """Address of the globals dict of a function or a bound method. Raises Unreadable for anything else."""
+    address = _function(heap, address)
+    return _globals(heap, address, heap.type_of(address))
+
+
+def closure(heap: Heap, address: int) -> dict[str, int]:
+    """The free variables of a function or a bound method, as they are bound now. Raises Unreadable for anything else."""
+    address = _function(heap, address)
+    code, cells_at = heap.memory.word(address + at.FUNCTION_CODE), heap.memory.word(address + at.FUNCTION_CLOSURE)
+    if not cells_at:
+        return {}
+    cells = list(_containers.sequence(heap, cells_at, "tuple"))
+    names = list(_containers.sequence(heap, heap.memory.word(code + heap.layout.code_names), "tuple"))[-len(cells) :]
+    bound = {_text(heap, name): content(heap, cell) for name, cell in zip(names, cells, strict=True)}
+    return {name: value for name, value in bound.items() if name and value}
+
+
+def content(heap: Heap, address: int) -> int:
+    """What a cell holds: a variable that an inner function shares. 0 for an empty one; anything else is its own content."""
+    return heap.memory.word(address + at.CELL_CONTENT) if heap.type_of(address).kind == "cell" else address
+
+
+def _function(heap: Heap, address: int) -> int:
     kind = heap.type_of(address)
     if kind.kind == "method":
         address = heap.memory.word(address + at.METHOD_FUNCTION)
         kind = heap.type_of(address)
     if kind.kind != "function":
         raise Nonsense(address, "function written in Python")
-    return _globals(heap, address, kind)
+    return address
 
 
 def function_name(heap: Heap, address: int) -> str:

@@ -182,6 +182,19 @@ def test_modules_need_no_frame(child: Child) -> None:
     assert evaluate(child.process, "shapes.Color.BLUE", ()).value["name"] == "BLUE"
 
 
+def test_free_variables_of_a_function(child: Child) -> None:
+    make = "(lambda shared, other, unused: (lambda first: lambda own: (own, first, shared, other))([7]))('seven', 49, 0)"
+    bound = child.process.closure_of(child.make(make))
+    assert {name: child.process.value(at) for name, at in bound.items()} == {"first": [7], "shared": "seven", "other": 49}
+    assert child.process.closure_of(child.make("churned")) == {}
+    cell = child.make("(lambda shared: (lambda: shared))('seven').__closure__[0]")
+    assert child.process.value(child.process.content_of(cell)) == "seven"
+    number = child.make("12345")
+    assert child.process.content_of(number) == number
+    with pytest.raises(PeekError):
+        child.process.closure_of(child.make("len"))
+
+
 def test_globals_of_a_function(child: Child) -> None:
     for source in ("churned", "Plain({}).__init__"):
         names = {child.process.value(key) for key, _ in child.process.pairs(child.process.globals_of(child.make(source)))}

@@ -270,6 +270,8 @@ def everything_at(process: Process, address: int) -> None:
         process.length,
         process.lock,
         process.globals_of,
+        process.closure_of,
+        process.content_of,
         lambda at: list(process.items(at, 50)),
         lambda at: list(process.pairs(at, 50)),
         lambda at: process.get(at, "anything"),
