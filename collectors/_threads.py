@@ -30,7 +30,7 @@ class Frame(NamedTuple):
     short_file: str
     line: int
     locals: dict[str, int]
-    """Name to address of the object. Variables that an inner function shares are missing (py-spy does not list cells)."""
+    """Name to address of the object; a cell where an inner function shares the variable. What it took from an outer one is missing."""
 
     @property
     def where(self) -> str:

@@ -46,7 +46,7 @@ def photograph(target: Target, process: Process, request: Request, program: str,
     found |= {"values": [], "queues": [], "locks": [], "waits": [], "notes": []}
     look = Moment(process, program, float(request.options.get("timeout_s", TIMEOUT_S)))
     found["at_ns"], verdict = look.at_ns, look.verdict
-    names = Names(process, sources, started_ns(target.pid), time.monotonic() + READ_S)
+    names = Names(process, sources, started_ns(target.pid), time.monotonic() + READ_S, look.threads)
     locks = Locks(names, look.futexes)
     try:
         # locks first: they are what another second would make untrue

@@ -17,6 +17,8 @@ PROFILES = ("minimal", "standard", "full")
 INTERVAL_S = 2.0
 """Between the two samples. A healthy step takes 10 to 100 ms; what has not moved in 2 s is worth a longer look."""
 CONFIRM_AT_S = 6.0
+NATIVE_S = 12.0
+"""Bound of the native readers in one look, over all processes: workers come first."""
 SETTLE_S = 1.5
 """The slow collectors wait for the first sample of the volatile ones, but no longer than this."""
 URGENT = ("stacks", "queues", "process", "cpu", "health")
@@ -115,19 +117,21 @@ def _rounds(window_s: float, deadline_s: float) -> tuple[tuple[int, float], ...]
     return tuple((3 + index, at) for index, at in enumerate(dict.fromkeys(moments)))
 
 
-def again(first: Plan, sample: int) -> tuple[Step, ...]:
+def again(first: Plan, sample: int, stuck: Sequence[int] = ()) -> tuple[Step, ...]:
     """The steps of one further look: everything volatile, once. Health as well: what it says *while* nothing moves is the point.
 
-    Native frames cost their target a longer pause: taken now that it stands still, never of an engine that may be well.
+    `stuck`: processes of engines whose counters stand still. Native frames cost their target a pause of half a second: theirs alone
+    are read, never those of an engine that may be well.
     """
+    native = {"native": list(stuck), "native_budget_s": NATIVE_S} if stuck else {}
     steps = (*first.urgent, *(step for step in first.later if step.collector in DEEPER))
     return tuple(
         _changed(
             step,
             samples=1,
             first_sample=sample,
-            deadline_s=max(8.0, step.deadline_s - INTERVAL_S),
-            options={**step.options, "native": True} if step.collector == "stacks" else step.options,
+            deadline_s=max(8.0, step.deadline_s - INTERVAL_S) + (2 * NATIVE_S if native and step.collector == "stacks" else 0.0),
+            options={**step.options, **native} if step.collector == "stacks" else step.options,
         )
         for step in steps
     )
@@ -245,28 +249,37 @@ def _established(table: str) -> list[int]:
     return found
 
 
-def standing(engines: Sequence[EngineInstance], looks: Sequence[Look]) -> dict[str, str]:
-    """Engines that stand still while work may be in hand, with the reason in words; the others need no further look.
+@dataclass(frozen=True)
+class Standing:
+    """Why an engine is looked at again."""
+
+    why: str
+    counted: bool = True
+    """Its counters were read and stood still. Otherwise it may be well, and only cannot be asked: nothing that disturbs is done."""
+
+
+def standing(engines: Sequence[EngineInstance], looks: Sequence[Look]) -> dict[str, Standing]:
+    """Engines that stand still while work may be in hand; the others need no further look.
 
     Gauges freeze in a stall, and requests that arrived since are invisible in them. So "nothing running" is believed only
     when nobody is connected either, and an engine that offers no counters at all is looked at again.
     """
-    found: dict[str, str] = {}
+    found: dict[str, Standing] = {}
     for engine in engines:
         before = next((one.progress[engine.id] for one in looks if one.progress.get(engine.id)), None)
         after = looks[-1].progress.get(engine.id) if looks else None
         if before is None:
-            found[engine.id] = "it offers no progress counters"
+            found[engine.id] = Standing("it offers no progress counters", counted=False)
             continue
         if not after:
-            found[engine.id] = "its metrics stopped answering"
+            found[engine.id] = Standing("its metrics stopped answering", counted=False)
             continue
         earlier = {reading.replica: reading for reading in before}
         still = [
             reading for reading in after if reading.replica not in earlier or replica_moved(earlier[reading.replica], reading) is not True
         ]
         if any(reading.held for reading in still):
-            found[engine.id] = "requests are running or waiting and no counter moved"
+            found[engine.id] = Standing("requests are running or waiting and no counter moved")
         elif still and looks[-1].clients.get(engine.id):
-            found[engine.id] = "clients are connected and no counter moved"
+            found[engine.id] = Standing("clients are connected and no counter moved")
     return found

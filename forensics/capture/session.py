@@ -134,6 +134,8 @@ class _Course:
         self.began = time.monotonic()
         self.waiting = list(plan.later)
         self.rounds = list(plan.rounds)
+        self.stuck: list[int] = []
+        """Processes of the engines whose counters stand still."""
         self.judged = 0
         """The last sample after which it was decided whether to look again."""
         self.latest = 2
@@ -186,13 +188,15 @@ class _Course:
             if not still:
                 self.rounds = []
                 return
-            for engine, why in still.items():
-                self.show.note(f"{engine} stands still ({why}): looking again at {self.rounds[0][1]:g} s")
+            for engine, seen in still.items():
+                self.show.note(f"{engine} stands still ({seen.why}): looking again at {self.rounds[0][1]:g} s")
+            counted = {engine for engine, seen in still.items() if seen.counted}
+            self.stuck = [process.pid for engine in self.found.engines if engine.id in counted for process in engine.processes]
         sample, at_s = self.rounds[0]
         if self.elapsed >= at_s:
             self.rounds.pop(0)
             self.latest = sample
-            for step in again(self.plan, sample):
+            for step in again(self.plan, sample, self.stuck):
                 self._start(step)
 
     def _looks(self) -> list[Look]:

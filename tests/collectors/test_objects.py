@@ -85,6 +85,42 @@ def test_plain_locks_in_a_circle(collect: Collect, run: Run, version: str) -> No
     assert found["waits"] == [] and found["queues"] == [] and found["python"] == version
 
 
+CLOSURE = """
+class Blocks:
+    def __init__(self):
+        self.blocks, self.table = threading.Lock(), threading.Lock()
+    def exchange(self):
+        theirs = threading.Event()
+        def evict():
+            with self.table:
+                theirs.set()
+                with self.blocks:  # evictor
+                    pass
+        with self.blocks:
+            spawn("evictor", evict)
+            theirs.wait()
+            say()
+            with self.table:  # main
+                pass
+Blocks().exchange()
+"""
+
+
+@every_version
+def test_locks_that_an_inner_function_shares(collect: Collect, run: Run, version: str) -> None:
+    """`self` is then no plain local: a cell here, and there a free variable that only the function object keeps."""
+    program = run(CLOSURE, version)
+    program.settle("main", "evictor")
+    main, evictor = program.tids["main"], program.tids["evictor"]
+    blocks, table = sorted(look(collect, program)["locks"], key=lambda lock: lock["place"])
+    assert (blocks["place"], blocks["waiters"], blocks["inside"]) == (
+        f"Blocks.blocks (program.py:{program.line('# evictor')})",
+        [evictor],
+        [main],
+    )
+    assert (table["place"], table["waiters"], table["inside"]) == (f"Blocks.table (program.py:{program.line('# main')})", [main], [evictor])
+
+
 REENTRANT = """
 class Table:
     def __init__(self):
