@@ -255,7 +255,7 @@ class Standing:
 
     why: str
     counted: bool = True
-    """Its counters were read and stood still. Otherwise it may be well, and only cannot be asked: nothing that disturbs is done."""
+    """It says itself that it holds work, and its counters stood still. Otherwise it may be well, and nothing that disturbs is done."""
 
 
 def standing(engines: Sequence[EngineInstance], looks: Sequence[Look]) -> dict[str, Standing]:
@@ -281,5 +281,5 @@ def standing(engines: Sequence[EngineInstance], looks: Sequence[Look]) -> dict[s
         if any(reading.held for reading in still):
             found[engine.id] = Standing("requests are running or waiting and no counter moved")
         elif still and looks[-1].clients.get(engine.id):
-            found[engine.id] = Standing("clients are connected and no counter moved")
+            found[engine.id] = Standing("clients are connected and no counter moved", counted=False)
     return found
