@@ -26,9 +26,9 @@ URGENT = ("stacks", "queues", "process", "cpu", "health")
 SAMPLED = ("stacks", "queues", "process", "cpu")
 DEEPER = ("rings", "objects")
 """Read without a pause, and worth less than the first look: after it, and with every further one."""
-LATER = (*DEEPER, "memory", "clock", "gpu", "thermal", "patches", "kernel", "rpclogs")
+LATER = (*DEEPER, "memory", "clock", "gpu", "thermal", "patches", "kernel", "rpclogs", "cores")
 """Most volatile first; run while the samplers sleep."""
-NICED = ("kernel", "rpclogs")
+NICED = ("kernel", "rpclogs", "cores")
 NICE, PROMPT = 10, -10
 """A stack reader that waits for a processor holds its target meanwhile: on a saturated host the volatile part is kind by being
 fast. -10 is about ten times the share of a spinner, for less than a second of processor time."""
@@ -85,6 +85,7 @@ def make_plan(found: Discovery, depth: str = "standard", deadline_s: float = 60.
         "gpu": 15.0,
         "patches": 20.0,
         "kernel": 20.0,
+        "cores": 25.0,
         "rpclogs": 40.0,
     }
     log_bytes = {"minimal": 16 * MIB, "standard": 64 * MIB, "full": 256 * MIB}[depth]
@@ -148,6 +149,7 @@ def _options(found: Discovery, depth: str, inputs: Mapping[str, Any]) -> dict[st
         return list(dict.fromkeys(path for kind in kinds for path in getattr(kind, name)))
 
     options: dict[str, dict[str, Any]] = {
+        "cores": {"patience_s": 8.0},
         "process": {"env_allow": list(ENV_ALLOW)},
         "patches": {"patches": list(inputs.get("patches") or ())},
         "rpclogs": {"logs": [str(path) for path in inputs.get("logs") or ()], "depth": depth},

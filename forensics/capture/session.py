@@ -22,14 +22,30 @@ from forensics.capture._priority import Priority
 from forensics.capture.discovery import Discovery, discover, stopped
 from forensics.capture.errors import NothingFound, OutputUnusable
 from forensics.capture.options import CaptureOptions, ProgressSink, Quiet, check, read_patches
-from forensics.capture.plan import NICE, SAMPLED, SETTLE_S, URGENT, Look, Plan, Step, again, look, make_plan, request, standing
+from forensics.capture.plan import (
+    DEEPER,
+    LATER,
+    NICE,
+    SAMPLED,
+    SETTLE_S,
+    URGENT,
+    Look,
+    Plan,
+    Step,
+    again,
+    look,
+    make_plan,
+    request,
+    standing,
+)
 from forensics.capture.recorder import Recorder
 from forensics.capture.runner import Runner
 from forensics.model import Attempt, EngineInstance, Outcome, Role
 
 __all__ = ["CaptureOptions", "CaptureResult", "ProgressSink", "Quiet", "capture"]
 
-ORDER = ("stacks", "queues", "process", "cpu", "health", "memory", "clock", "gpu", "thermal", "patches", "kernel", "rpclogs")
+ORDER = (*URGENT[:1], *DEEPER, *URGENT[1:], *(name for name in LATER if name not in DEEPER))
+"""Of a bundle's members, most volatile first."""
 ENGINE_EVIDENCE = ("stacks", "process", "rpclogs")
 """Without these of an engine's own processes a capture is incomplete."""
 SMALL_BYTES = 64 * 1024 * 1024

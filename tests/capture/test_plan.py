@@ -34,8 +34,10 @@ def test_volatile_things_come_first_and_are_never_niced() -> None:
     assert tuple(step.collector for step in plan.urgent) == URGENT
     assert all(step.nice <= 0 for step in plan.urgent)
     assert {step.collector: step.samples for step in plan.urgent} == {"stacks": 2, "queues": 2, "process": 2, "cpu": 2, "health": 1}
-    assert [step.collector for step in plan.later][:4] == ["rings", "objects", "memory", "clock"] and plan.later[-1].collector == "rpclogs"
-    assert {step.collector for step in plan.later if step.nice > 0} == {"kernel", "rpclogs"}
+    assert [step.collector for step in plan.later][:4] == ["rings", "objects", "memory", "clock"] and [
+        step.collector for step in plan.later
+    ][-2:] == ["rpclogs", "cores"]
+    assert {step.collector for step in plan.later if step.nice > 0} == {"kernel", "rpclogs", "cores"}
     assert all(0 < step.deadline_s <= 60 for step in (*plan.urgent, *plan.later))
 
 
@@ -66,7 +68,7 @@ def test_a_further_look_continues_the_numbering() -> None:
 def test_no_process_left_means_logs_and_machine_only() -> None:
     plan = make_plan(Discovery(node="n"), logs=["/var/log/x"])
     assert plan.urgent == () and plan.rounds == ()
-    assert dict(plan.later[-1].options)["logs"] == ["/var/log/x"]
+    assert next(step for step in plan.later if step.collector == "rpclogs").options["logs"] == ["/var/log/x"]
 
 
 def test_request_names_every_process_and_gives_ports_to_the_front_end_alone() -> None:

@@ -146,7 +146,8 @@ def test_every_collector_leaves_an_attempt_however_it_ends(grow: Grow, tmp_path:
     result = take(tree, tmp_path, command, window_s=0.0)
     told = manifest(result)
     assert {attempt.collector for attempt in result.attempts} >= {
-        "discovery", "stacks", "queues", "process", "cpu", "health", "memory", "clock", "gpu", "thermal", "patches", "kernel", "rpclogs",
+        "discovery", "stacks", "rings", "objects", "queues", "process", "cpu", "health",
+        "memory", "clock", "gpu", "thermal", "patches", "kernel", "rpclogs", "cores",
     }  # fmt: skip
     half = next(record for record in told["evidence"] if record["collector"] == "health")
     assert half["truncated"] and half["path"] in of(result.attempts, "health")[0].evidence
