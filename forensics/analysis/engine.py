@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -49,6 +49,7 @@ SPECIFIC = (
     "worker-exception-swallowed",
     "worker-exception-fatal",
     "process-uninterruptible",
+    "gpu-kernel-not-terminating",
     "rank-not-responding",
     "rank-divergence-collective",
     "one-rank-not-in-collective",
@@ -79,8 +80,7 @@ def judge(case: Case) -> Report:
     for engine in case.engines:
         view = View(case, engine)
         judged.append(_judge(view))
-        named = [(t, p.label or p.role.value, p.rank.rank if p.rank else None) for p in engine.processes for t in view.threads_of(p)]
-        groups += stacks.groups(named, engine.id)
+        groups += stacks.groups(_placed(view), engine.id)
         told, outliers = stackreport.of_tree(merge(view.of(ThreadStack)), peers_of(engine), engine.id)
         tree, apart = [*tree, *told], [*apart, *outliers]
         edges += view.waits
@@ -106,6 +106,12 @@ def judge(case: Case) -> Report:
         unread=tuple(case.unread),
         meta=case.meta,
     )
+
+
+def _placed(view: View) -> Iterator[stacks.Placed]:
+    for p in view.engine.processes:
+        for t in view.threads_of(p):
+            yield stacks.Placed(t, p.label or p.role.value, p.rank.rank if p.rank else None, view.cpu_of(p, t.tid))
 
 
 def _hosts(case: Case) -> tuple[list[Finding], list[RuleResult]]:

@@ -6,6 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from forensics.engines import FramePattern
 from forensics.model import CpuSample, Frame, StackGroup, ThreadStack
@@ -174,24 +175,34 @@ MOST_GROUPS = 1000
 """Exact places that a report lists, those that are not idle first. The tree of all stacks counts every one of them."""
 
 
-def groups(views: Iterable[tuple[ThreadView, str, int | None]], engine: str) -> list[StackGroup]:
-    """Put threads that stand at exactly the same place in their newest sample together. Each comes with its process label and rank."""
-    grouped: dict[tuple[str, ...], list[tuple[ThreadView, str, int | None]]] = defaultdict(list)
-    for view, label, rank in views:
-        frames = tuple(f"{f.name} ({f.file}:{f.line})" for f in view.last.shown)
-        grouped[frames].append((view, label, rank))
+class Placed(NamedTuple):
+    """A thread with the names for whom it belongs to."""
+
+    thread: ThreadView
+    label: str
+    rank: int | None
+    cpu: Sequence[CpuSample] = ()
+
+
+def groups(views: Iterable[Placed], engine: str) -> list[StackGroup]:
+    """Put threads that stand at exactly the same place in their newest sample together."""
+    grouped: dict[tuple[str, ...], list[Placed]] = defaultdict(list)
+    for placed in views:
+        grouped[tuple(f"{f.name} ({f.file}:{f.line})" for f in placed.thread.last.shown)].append(placed)
     found = []
-    for frames, members in sorted(grouped.items(), key=lambda kv: (kv[1][0][0].state in IDLE, -len(kv[1])))[:MOST_GROUPS]:
-        moved = [v.moved for v, _, _ in members]
+    for frames, members in sorted(grouped.items(), key=lambda kv: (kv[1][0].thread.state in IDLE, -len(kv[1])))[:MOST_GROUPS]:
+        moved = [m.thread.moved for m in members]
+        motions = {motion(m.thread, m.cpu) for m in members}
         found.append(
             StackGroup(
                 engine=engine,
-                thread=", ".join(dict.fromkeys(v.name or f"tid {v.tid}" for v, _, _ in members))[:120],
+                thread=", ".join(dict.fromkeys(m.thread.name or f"tid {m.thread.tid}" for m in members))[:120],
                 frames=frames,
-                processes=tuple(dict.fromkeys(label for _, label, _ in members)),
-                ranks=tuple(sorted({r for _, _, r in members if r is not None})),
-                samples=max(len(v.samples) for v, _, _ in members),
+                processes=tuple(dict.fromkeys(m.label for m in members)),
+                ranks=tuple(sorted({m.rank for m in members if m.rank is not None})),
+                samples=max(len(m.thread.samples) for m in members),
                 moved=any(moved) if any(m is not None for m in moved) else None,
+                motion=(motions.pop() or "") if len(motions) == 1 else "",
             )
         )
     return found

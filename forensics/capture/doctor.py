@@ -46,6 +46,7 @@ def examine(out: Path) -> Iterator[Check]:
     yield _yama()
     yield _namespace()
     yield _stack_reader()
+    yield _native_reader()
     try:
         found = discover()
     except OSError as error:
@@ -129,6 +130,14 @@ def _stack_reader() -> Check:
         return Check("stacks", True, f"py-spy reads a child of ours in {seconds:.2f} s")
     worst = attempts[0] if attempts else None
     return Check("stacks", False, worst.reason if worst else "the stack reader said nothing", worst.cure if worst else "pip install py-spy")
+
+
+def _native_reader() -> Check:
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    if shutil.which("pystack", path=path):
+        return Check("native stacks", True, "pystack is there: of an engine that stands still, NCCL, CUDA and ZMQ threads are read too")
+    detail = "pystack is not installed: threads that run no Python (NCCL, CUDA, ZMQ) stay unseen"
+    return Check("native stacks", None, detail, "pip install 'inference-forensics[native]'")
 
 
 def _engines(found: Discovery) -> Iterator[Check]:

@@ -177,6 +177,8 @@ class StackGroup(Record, frozen=True, kw_only=True, omit_defaults=True):
     ranks: tuple[int, ...] = ()
     samples: int = 1
     moved: bool | None = None
+    motion: str = ""
+    """stuck (did not move, used no CPU) | spinning (did not move, used CPU) | moving; "" where samples do not tell or members differ."""
 
 
 class StackPresence(Record, frozen=True, kw_only=True, omit_defaults=True):

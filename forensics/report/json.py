@@ -196,6 +196,7 @@ def _stack(group: StackGroup) -> dict[str, Any]:
         "ranks": list(group.ranks),
         "samples": group.samples,
         "moved": group.moved,
+        "motion": group.motion,
     }
 
 

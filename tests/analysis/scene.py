@@ -55,6 +55,8 @@ class Scene:
         self.wchans: dict[int, str] = {}
         self.stacks: dict[tuple[int, str], list[list[str]]] = {}
         self.cpu: dict[tuple[int, int], list[float]] = {}
+        self.gil: dict[int, str] = {}
+        """pid to the name of the thread that owns its GIL in every sample."""
         self.objects: dict[int, dict[str, list[dict[str, Any]]]] = {}
         """pid to what was read in its memory, the same in every sample: "values", "queues", "locks", "waits"."""
         self.ring: list[list[str]] = []
@@ -166,7 +168,13 @@ class Scene:
                 continue
             tid = pid if name == "MainThread" else pid + 1000
             frames = [
-                {"name": f.split(" (")[0], "filename": "/x/" + f.split(" (")[1][:-1], "short_filename": f.split(" (")[1][:-1], "line": 10}
+                {
+                    "name": f.split(" (")[0],
+                    "filename": "/x/" + f.split(" (")[1][:-1],
+                    "short_filename": f.split(" (")[1][:-1],
+                    "line": 10,
+                    "module": "/usr/lib/" + f.split(" (")[1][:-1] if ".so" in f else None,
+                }
                 for f in samples[sample - 1]
             ]
             active = "all_reduce" in "".join(samples[sample - 1])
@@ -177,7 +185,7 @@ class Scene:
                     "thread_name": name,
                     "os_thread_id": tid,
                     "active": active,
-                    "owns_gil": False,
+                    "owns_gil": self.gil.get(pid) == name,
                     "frames": frames,
                 }
             )

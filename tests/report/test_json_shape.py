@@ -100,6 +100,7 @@ SHAPE = {
             "ranks": [COUNT],
             "samples": COUNT,
             "moved": (bool, type(None)),
+            "motion": TEXT,
         }
     ],
     "stack_tree": [

@@ -12,6 +12,8 @@ from forensics.model import EngineProcess, Finding, FindingRole, Role, Severity
 
 _TAKES = r"(?m)^(?:take_gil|_?PyEval_(?:AcquireThread|RestoreThread)|PyGILState_Ensure|acquire_gil) \("
 """Native frames of a thread that waits for the lock."""
+_TAG = "Waiting for the GIL"
+"""What pystack makes of them."""
 
 
 def evaluate(view: View) -> Iterator[Finding]:
@@ -28,7 +30,8 @@ def evaluate(view: View) -> Iterator[Finding]:
 
 
 def _takes(thread: ThreadView) -> bool:
-    return all(re.search(_TAKES, frame_text(s.frames[:12])) for s in thread.samples[-2:])
+    """In its last two samples: native frames are read only once an engine is known to stand still."""
+    return all(_TAG in s.tags or re.search(_TAKES, frame_text(s.shown[:12])) for s in thread.samples[-2:])
 
 
 def _held(view: View, process: EngineProcess, holder: ThreadView, waiting: list[ThreadView]) -> Finding:

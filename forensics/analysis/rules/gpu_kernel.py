@@ -34,8 +34,8 @@ def evaluate(view: View) -> Iterator[Finding]:
             f"{gpu.power_watts:.0f} of {gpu.power_limit_watts:.0f} W: its kernel does not end",
             because=[thread.samples[0].ref, thread.last.ref, *(g.ref for g in gpus[:2])],
             severity=Severity.WARNING,
-            # behind a collective that one peer never joined, the GPU of every other rank looks like this: never the root
-            role=FindingRole.CONTEXT,
+            # behind a collective that one peer never joined, the GPU of every other rank looks like this
+            role=FindingRole.ROOT if len(view.workers) == 1 and view.engine.world_size in (None, 1) else FindingRole.CONTEXT,
             processes=[worker],
             since=view.stall.since,
             does_not_show="which kernel it is, and whether it waits for the host or for a peer",

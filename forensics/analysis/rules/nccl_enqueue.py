@@ -39,7 +39,8 @@ def evaluate(view: View) -> Iterator[Finding]:
 
 
 def _enqueues(thread: ThreadView) -> bool:
-    return all(re.search(_ENQUEUE, frame_text(s.frames)) for s in thread.samples)
+    """In its last two samples: native frames are read only once an engine is known to stand still."""
+    return all(re.search(_ENQUEUE, frame_text(s.shown)) for s in thread.samples[-2:])
 
 
 RULE = Rule(
