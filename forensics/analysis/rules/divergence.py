@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from forensics.analysis.rules._contract import Rule, grade
 from forensics.analysis.rules._raised import worker_exceptions
-from forensics.analysis.stacks import IDLE, STATES, ThreadView, operation
+from forensics.analysis.stacks import IDLE, STATES, ThreadView, operation, place
 from forensics.analysis.view import View
 from forensics.model import EngineProcess, Finding, FindingRole, Severity
 
@@ -41,15 +41,15 @@ def _all_known(view: View) -> bool:
 
 
 def _outside(view: View, inside: list[Member], outside: list[Member], whole: bool, explained: bool) -> Finding:
-    place = outside[0][1]
+    first = outside[0][1]
     # once seen is a photograph of a moment that also a healthy step passes through: two samples, and the same place in both
     twice = all(len(t.samples) > 1 and not (t.moved and t.state in ("running", "lock")) for _, t in (*inside, *outside))
     # between two calls every rank is idle for an instant: once seen there is no more than a hint
-    hint = not twice and place.state in IDLE
+    hint = not twice and first.state in IDLE
     names = ", ".join(view.name(p) for p, _ in outside)
-    where = place.last.frames[0] if place.last.frames else None
+    where = place(first) if first.last.frames else None
     at = f" in {where.name} ({where.file}:{where.line})" if where else ""
-    doing = "stopped" if view.stopped(outside[0][0]) else STATES[place.state]
+    doing = "stopped" if view.stopped(outside[0][0]) else STATES[first.state]
     stall = view.stall
     assert stall
     return view.finding(
