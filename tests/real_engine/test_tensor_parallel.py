@@ -13,7 +13,9 @@ pytestmark = [pytest.mark.real_engine, pytest.mark.timeout(900)]
 MODES = {"sync": {}, "async": {"FF_FORCE_ASYNC": "1"}}
 # a fault that is fatal comes last, and shares the start with those that are not
 ROUNDS = [("sync", each) for each in (*scenarios.REVERSIBLE, scenarios.exception_that_nobody_is_told)]
-ROUNDS += [("async", each) for each in (*scenarios.REVERSIBLE, scenarios.killed_under_load)]
+SLOW_IN_BOTH = (scenarios.slow_steps, scenarios.token_gaps)
+"""What takes long and says the same in both modes."""
+ROUNDS += [("async", each) for each in (*scenarios.REVERSIBLE, scenarios.killed_under_load) if each not in SLOW_IN_BOTH]
 
 
 @pytest.fixture(scope="module", params=MODES)
