@@ -78,10 +78,11 @@ def run(*arguments: str, within: float, cwd: Path | None = None) -> subprocess.C
     return subprocess.run([*FORENSICS, *arguments], capture_output=True, text=True, timeout=within, cwd=cwd, env=env, check=False)
 
 
-def look(server: Server, *others: Server, name: str, pids: Iterable[int] = ()) -> Seen:
-    """Capture the server (and other nodes of the same engine) with the real command, check that nothing was disturbed, analyse."""
-    before = {pid: process_state(pid) for each in (server, *others) for pid in each.processes()}
-    targets = [f"--pid={pid}" for pid in pids or [each.pid for each in (server, *others)]]
+def look(server: Server, *, name: str) -> Seen:
+    """Capture the server (with the other nodes of its engine) with the real command, check that nothing was disturbed, analyse."""
+    nodes = (server, *server.others)
+    before = {pid: process_state(pid) for each in nodes for pid in each.processes()}
+    targets = [f"--pid={each.pid}" for each in nodes]
     began = time.monotonic()
     done = run("capture", "--out", str(server.folder / "bundles"), "--incident", name, *targets, within=CAPTURE_S)
     capture_s = time.monotonic() - began

@@ -103,6 +103,9 @@ class Load:
 class Server:
     """One `vllm serve` (or one node of a larger engine). Everything it starts shares its session, which is how it is found again."""
 
+    others: tuple[Server, ...] = ()
+    """Further nodes of the same engine."""
+
     def __init__(self, folder: Path, home: Path, *options: str, port: int = 0, execute_timeout_s: int = 120, **environ: str) -> None:
         self.folder, self.port = folder, port or free_port()
         self.asynchronous = bool(environ.get("FF_FORCE_ASYNC"))
@@ -268,3 +271,33 @@ class Server:
             with contextlib.suppress(OSError):
                 found |= {Path(name) for name in re.findall(r"/dev/shm/[\w.:\[\]-]+", Path(f"/proc/{pid}/maps").read_text())}
         return found
+
+
+class TwoNodes(Server):
+    """The head of an engine of two nodes, both on this host: rank 1 and the faults are on its follower, which has no front and no core."""
+
+    def __init__(self, folder: Path, home: Path, **environ: str) -> None:
+        port = free_port()
+        shared = ["--tensor-parallel-size", "2", "--nnodes", "2", "--master-addr", "127.0.0.1", "--master-port", str(free_port(port + 100))]
+        super().__init__(folder / "head", home, *shared, "--node-rank", "0", port=port, **environ)
+        follower = Server(folder / "follower", home, *shared, "--node-rank", "1", "--headless", port=port, **environ)
+        self.others = (follower,)
+
+    def wait_ready(self) -> Server:
+        super().wait_ready()
+        self.others[0].wait_ready()
+        return self
+
+    @property
+    def text(self) -> str:
+        return super().text + self.others[0].text
+
+    def find(self, title: str) -> int:
+        return self.others[0].find(title)
+
+    def fire(self, text: str) -> None:
+        self.others[0].fire(text)
+
+    def stop(self) -> None:
+        self.others[0].stop()
+        super().stop()

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from forensics.analysis.rings import untaken
 from forensics.analysis.rules._contract import Rule, grade
+from forensics.analysis.rules._unanswered import undelivered_answer, untaken_calls
 from forensics.analysis.rules.process_state import stays
-from forensics.analysis.stacks import place
 from forensics.analysis.stall import WORKING
 from forensics.analysis.view import View
-from forensics.model import Finding, FindingRole, Severity
+from forensics.model import Finding, FindingRole, QueueDepth, Severity
 
 BUSY = WORKING - {"collective"}
 
@@ -24,21 +23,25 @@ def evaluate(view: View) -> Iterator[Finding]:
     waiting = [t.last.ref for w in view.workers if (t := view.main_thread(w)) and t.state == "collective"][:4]
     if cannot and len(cannot) < max(len(view.workers), 2):
         for worker, last in cannot:
+            # a rank on another node takes its calls from a socket: what it left there, the kernel counts
+            sockets = [q for q in view.of(QueueDepth) if q.kind == "socket-recv" and (q.node, q.pid) == (worker.info.node, worker.pid)]
+            sockets = [q for q in sockets if q.sample == max(each.sample for each in sockets)]
+            unread = f"; {sum(q.depth for q in sockets)} bytes lie unread in its sockets" if sockets else ""
             yield view.finding(
                 "rank-not-responding",
                 grade(observed=True),
-                title=f"{view.name(worker)} cannot take work: the kernel keeps it in state {last.state}",
-                because=[last.ref, *waiting],
+                title=f"{view.name(worker)} cannot take work: the kernel keeps it in state {last.state}{unread}",
+                because=[last.ref, *(q.ref for q in sockets[:2]), *waiting],
                 severity=Severity.CRITICAL,
                 role=FindingRole.CASCADE,
                 processes=[worker],
                 since=view.stall.since if view.stall else last.at,
             )
         return
-    if left := list(_untaken(view)):
+    if left := list(untaken_calls(view)):
         yield from left
         return
-    if held := list(_undelivered(view)):
+    if held := list(undelivered_answer(view)):
         yield from held
         return
     if view.stall is None or not view.stall.live or view.moving or len(view.workers) != 1 or view.engine.world_size not in (None, 1):
@@ -62,66 +65,12 @@ def evaluate(view: View) -> Iterator[Finding]:
         )
 
 
-def _untaken(view: View) -> Iterator[Finding]:
-    """Calls that every other rank of the node has taken out of the ring, and one leaves there."""
-    if view.stall is None or view.moving:
-        return
-    left = [u for u in untaken(view) if u.taken_by]
-    for one in left:
-        thread = view.main_thread(one.process)
-        if thread is not None and thread.state == "collective":
-            continue  # it is behind because of those that it waits for there
-        names = ", ".join(dict.fromkeys(name for name in one.calls if name)) or "calls"
-        yield view.finding(
-            "rank-not-responding",
-            grade(observed=len(left) == 1, agreeing=2),
-            title=f"{view.name(one.process)} has not taken {len(one.calls)} call(s) ({names}) that "
-            f"{len(one.taken_by)} other rank(s) took out of the ring",
-            because=[*one.refs, *([thread.last.ref] if thread else [])],
-            severity=Severity.CRITICAL,
-            role=FindingRole.ROOT,
-            processes=[one.process],
-            since=view.stall.since,
-            does_not_show="what it does instead: that is in its stack" if not thread else "",
-            would_settle=[] if thread else ["its stack"],
-        )
-
-
-def _undelivered(view: View) -> Iterator[Finding]:
-    """The rank whose answer the core waits for has one in hand: the thread that would deliver it stands inside it."""
-    if view.stall is None or not view.stall.live or view.moving:
-        return
-    asked = [t for c in view.cores if (t := view.main_thread(c)) and t.state in ("rpc-response", "future") and t.steady]
-    for worker in view.workers:
-        if not asked or not worker.rank or worker.rank.rank != view.output_rank:
-            continue
-        carriers = [t for t in view.threads_of(worker) if t.name in view.profile.delivery_threads]
-        # a GPU may itself wait for a peer, inside a collective's kernel
-        elsewhere = {"queue-get", "gpu-sync"} if len(view.workers) > 1 else {"queue-get"}
-        stuck = [t for t in carriers if t.state not in elsewhere and t.steady and t.moved is False]
-        if stuck:
-            frame = place(stuck[0])
-            yield view.finding(
-                "rank-not-responding",
-                grade(agreeing=2),
-                title=f"{view.name(worker)} does not deliver the answer that the core waits for: its thread "
-                f'"{stuck[0].name}" stands in {frame.name} ({frame.file}:{frame.line})',
-                because=[stuck[0].samples[0].ref, stuck[0].last.ref, asked[0].last.ref],
-                severity=Severity.CRITICAL,
-                role=FindingRole.ROOT,
-                processes=[worker],
-                since=view.stall.since,
-                does_not_show="why the result does not become ready: a device, or a peer behind it",
-                would_settle=["native stacks of this process", "the GPU's state"],
-            )
-
-
 RULE = Rule(
     name="rank_not_responding",
     emits=("rank-not-responding",),
     about="One rank does not take or finish work that the others took or wait for.",
     any_of=("process", "stacks", "rings"),
-    optional=("metrics",),
+    optional=("metrics", "sockets"),
     evaluate=evaluate,
     false_positives="A rank that is merely slow: while any counter moves nothing is claimed.",
 )
