@@ -33,7 +33,7 @@ from collectors._waits import wait_of
 
 TIMEOUT_S = 2.0
 """Of one py-spy: 15 to 80 ms as a rule, but one that pauses nothing has to retry on a process that runs hard."""
-READ_S = 1.5
+READ_S = 3.0
 PARSE_S = 3.0
 """Of processor time for parsing source, in all: each function is parsed once for all processes and samples."""
 URGENCY = {"worker": 0, "core": 1, "coordinator": 2, "api": 3}

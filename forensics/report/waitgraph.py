@@ -165,12 +165,10 @@ class _Layout:
         labels = {name: self._label(name) for name in self.names}
         wide = {n: max(display_width(a), display_width(b)) * _CHAR + 2 * _PAD for n, (a, b) in labels.items()}
         columns = [max(wide[n] for n in column) for column in self.order]
-        gaps = [self._gap(at) for at in range(len(columns) - 1)]
+        gaps = [self._gap(at) + self._beside(at, up=False) + self._beside(at + 1, up=True) for at in range(len(columns) - 1)]
         tallest = max(len(column) for column in self.order)
-        cyclic = any(self.column[a] == self.column[b] for a, b in self.edges)
-        side = _BOW + 22 * _CHAR * 0.86 if cyclic else 0
         boxes: dict[str, Box] = {}
-        x = float(_MARGIN + side)
+        x = _MARGIN + self._beside(0, up=True)
         for at, column in enumerate(self.order):
             top = _MARGIN + (tallest - len(column)) * _ROW / 2
             for i, name in enumerate(column):
@@ -179,23 +177,30 @@ class _Layout:
                 boxes[name] = Box(left, top + i * _ROW, wide[name], _BOX_HEIGHT, label, detail, name == self.root)
             x += columns[at] + (gaps[at] if at < len(gaps) else 0)
         arrows = tuple(self._arrow(boxes[a], boxes[b], wait, self.column[a] == self.column[b]) for (a, b), wait in self.edges.items())
-        return Drawing(x + _MARGIN + side, 2 * _MARGIN + (tallest - 1) * _ROW + _BOX_HEIGHT, tuple(boxes.values()), arrows)
+        x += _MARGIN + self._beside(len(columns) - 1, up=False)
+        return Drawing(x, 2 * _MARGIN + (tallest - 1) * _ROW + _BOX_HEIGHT, tuple(boxes.values()), arrows)
+
+    def _beside(self, at: int, up: bool) -> float:
+        """Room beside a column for the bows within it and their labels: upward ones run on the left, the others on the right."""
+        row = {name: i for i, name in enumerate(self.order[at])}
+        said = [_label_width(_words(w)) for (a, b), w in self.edges.items() if a in row and b in row and (row[b] < row[a]) == up]
+        return _BOW + max(said) if said else 0.0
 
     def _gap(self, at: int) -> float:
         """Room between two columns for the longest label of the edges that leave the left one."""
-        said = [len(_words(w)) for (a, b), w in self.edges.items() if self.column[a] == at and self.column[b] > at]
-        return 62 + max(said, default=8) * _CHAR * 0.86
+        said = [_label_width(_words(w)) for (a, b), w in self.edges.items() if self.column[a] == at and self.column[b] > at]
+        return 54 + max(said, default=60.0)
 
     def _arrow(self, a: Box, b: Box, wait: Wait, beside: bool) -> Arrow:
         words = _words(wait)
-        width = len(words) * _CHAR * 0.86 + 8
+        width = _label_width(words)
         if beside:
             return _bowed(a, b, words, width, wait)
         x1, y1, x2, y2 = a.x + a.width, a.y + a.height / 2, b.x - 3, b.y + b.height / 2
         bend = (x2 - x1) * 0.45
         path = f"M{x1:.1f} {y1:.1f}C{x1 + bend:.1f} {y1:.1f} {x2 - bend:.1f} {y2:.1f} {x2:.1f} {y2:.1f}"
         # near the waiter's end, where parallel edges have not yet met
-        t = 0.42
+        t = min(0.42, (width / 2 + 24) / (x2 - x1))
         label_x = (1 - t) ** 3 * x1 + 3 * (1 - t) ** 2 * t * (x1 + bend) + 3 * (1 - t) * t**2 * (x2 - bend) + t**3 * x2
         label_y = ((1 - t) ** 3 + 3 * (1 - t) ** 2 * t) * y1 + (3 * (1 - t) * t**2 + t**3) * y2
         return Arrow(path, label_x, label_y, width, words, wait.grade)
@@ -214,6 +219,10 @@ def _bowed(a: Box, b: Box, words: str, width: float, wait: Wait) -> Arrow:
 
 def _words(wait: Wait) -> str:
     return clip(one_line(wait.detail.split(" (")[0] or wait.via), 24) + f" · {wait.grade.value}"
+
+
+def _label_width(words: str) -> float:
+    return len(words) * _CHAR * 0.86 + 8
 
 
 def _mean(values: Sequence[float]) -> float:
