@@ -32,6 +32,8 @@ STATES = {
 }
 """Every state that a FramePattern or this module may give a thread, in words."""
 
+_UNKNOWN = frozenset({"lock", "running", "unknown"})
+"""States of a thread in which no pattern recognised anything."""
 IDLE = frozenset({"rpc-idle", "core-idle", "monitor", "poll", "queue-get", "event", "sleep"})
 """States in which a thread ordinarily spends its life: standing still there says nothing."""
 
@@ -167,6 +169,9 @@ def threads(stacks: Iterable[ThreadStack], patterns: Sequence[FramePattern]) -> 
     for (node, pid, tid, name), samples in grouped.items():
         samples.sort(key=lambda s: (s.sample, s.at.earliest_ns if s.at else 0))
         seen = [classified(s) for s in samples]
+        # native frames are read in the later looks only: what they tell holds for the same place in the earlier ones
+        told = {s.frames: found for s, found in zip(samples, seen, strict=True) if s.mixed and found[0] not in _UNKNOWN}
+        seen = [found if s.mixed else told.get(s.frames, found) for s, found in zip(samples, seen, strict=True)]
         out[node, pid].append(ThreadView(pid, tid, name, tuple(samples), tuple(s for s, _ in seen), seen[-1][1]))
     return out
 

@@ -4,6 +4,7 @@ The order is from the innermost call outward in meaning: a collective is entered
 backends, so it is asked for before them; a queue's get() waits on a Condition, so queues come before conditions.
 """
 
+from forensics.engines._native_frames import NATIVE
 from forensics.engines._profile import FramePattern
 
 _COLLECTIVE = r"(all_?reduce\w*|all_?gather\w*|reduce_scatter\w*|all_?to_?all\w*|broadcast\w*|barrier|batch_isend_irecv)"
@@ -41,4 +42,5 @@ FRAMES = (
         within=3,
         target="input",
     ),
+    *NATIVE,
 )

@@ -345,3 +345,36 @@ def test_two_looks_within_a_moment_prove_nothing() -> None:
     at = TimeRange(earliest_ns=S, latest_ns=S, basis="sampled")
     close = ThreadStack(node="n", ref=REF, at=at, pid=7, tid=8, active=False, frames=STILL[0].frames)
     assert motion(view(close, close)) is None
+
+
+# ---- what native frames add to a Python line that tells nothing
+
+
+def two_looks(native: list[str]) -> list[ThreadStack]:
+    python = (Frame(name="Kernel.launch", file="engine/ops.py", line=7),)
+    below = tuple(Frame(name=name, file="lib.so", native=True) for name in native)
+    common = {"node": "n", "ref": REF, "pid": 1, "tid": 1, "active": False, "frames": python}
+    return [ThreadStack(**common, sample=1), ThreadStack(**common, sample=3, mixed=(*below, *python))]
+
+
+@pytest.mark.parametrize(
+    ("native", "state"),
+    [
+        (["ioctl", "cuEventSynchronize"], "gpu-sync"),
+        (["poll", "cudaStreamSynchronize"], "gpu-sync"),
+        (["epoll_wait", "gloo::transport::tcp::UnboundBuffer::waitRecv(int*, std::chrono::duration<long>)"], "collective"),
+        (["sched_yield", "ncclGroupEndInternal"], "collective"),
+        (["pthread_mutex_lock", "something_else"], "lock"),
+        (["0x7f00"], "lock"),
+    ],
+)
+def test_native_frames_tell_what_a_line_waits_for_also_in_the_looks_that_did_not_show_them(native, state):
+    ((view,),) = threads(two_looks(native), FRAMES).values()
+    assert view.states == (state, state) and view.steady
+
+
+def test_another_place_in_an_earlier_look_is_judged_by_itself():
+    first, last = two_looks(["cuEventSynchronize"])
+    first = ThreadStack(node="n", ref=REF, pid=1, tid=1, active=False, frames=(Frame(name="f", file="x.py"),), sample=1)
+    ((view,),) = threads([first, last], FRAMES).values()
+    assert view.states == ("lock", "gpu-sync")
