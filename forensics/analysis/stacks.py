@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -32,18 +32,22 @@ STATES = {
 }
 """Every state that a FramePattern or this module may give a thread, in words."""
 
+AMBIGUOUS = frozenset({"gpu-sync", "poll", "future", "unknown"})
+"""States that fit inside and outside a collective: the GPU that such a thread waits for may be in it, its input may be a peer's."""
 _UNKNOWN = frozenset({"lock", "running", "unknown"})
 """States of a thread in which no pattern recognised anything."""
 IDLE = frozenset({"rpc-idle", "core-idle", "monitor", "poll", "queue-get", "event", "sleep"})
 """States in which a thread ordinarily spends its life: standing still there says nothing."""
 
 
-_OPERATION = re.compile(r"(all_?reduce|all_?gather|reduce_scatter|all_?to_?all|broadcast|barrier)")
+_OPERATION = re.compile(r"(all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|broadcast|barrier)")
+_SPELLINGS = {"allreduce": "all_reduce", "allgather": "all_gather", "reducescatter": "reduce_scatter", "alltoall": "all_to_all"}
 
 
 def operation(thread: ThreadView) -> str:
     """Which collective a thread is inside, by its innermost frames; "" where no name tells."""
-    return next((m[1] for f in thread.last.frames[:8] if (m := _OPERATION.search(f.name))), "")
+    found = next((m[1] for f in thread.last.frames[:8] if (m := _OPERATION.search(f.name))), "")
+    return _SPELLINGS.get(found.replace("_", ""), found)
 
 
 _PLUMBING = re.compile(r"(?:^|/)(?:threading|queue|selectors|_base|connection|popen_\w+)\.py$")
@@ -83,6 +87,10 @@ class ThreadView:
     samples: tuple[ThreadStack, ...]
     states: tuple[str, ...]
     target: str
+    main: bool = False
+    """Its process's main thread: the one whose kernel id is that of the process."""
+    alone: bool = True
+    """No other thread of the process has its name."""
 
     @property
     def state(self) -> str:
@@ -112,8 +120,10 @@ class ThreadView:
         return (last.latest_ns - first.earliest_ns) / 1e9 if first and last else 0.0
 
     @property
-    def main(self) -> bool:
-        return self.name == "MainThread" or (not self.name and self.tid == self.pid)
+    def label(self) -> str:
+        """Its name, with the id where the name does not tell it from others. A name is whatever a program chose: no quotes in it."""
+        name = self.name.replace('"', "'")
+        return f'"{name}"' if name and self.alone else f'"{name}" (tid {self.tid})' if name else f"tid {self.tid}"
 
 
 USES_CPU = 0.1
@@ -151,11 +161,12 @@ def motion(thread: ThreadView, cpu: Iterable[CpuSample] = ()) -> str | None:
 
 def threads(stacks: Iterable[ThreadStack], patterns: Sequence[FramePattern]) -> dict[tuple[str, int], list[ThreadView]]:
     """Group stacks by (node, pid) and thread, samples in order, each classified."""
-    grouped: dict[tuple[str, int, int | None, str], list[ThreadStack]] = defaultdict(list)
+    grouped: dict[tuple[str, int, int | str], list[ThreadStack]] = defaultdict(list)
     for stack in stacks:
         if stack.reader == "core":  # of a process that died: no sample of a living one
             continue
-        grouped[stack.node, stack.pid, stack.tid, stack.name].append(stack)
+        # by the kernel's id: a name may come late, and several threads may share one
+        grouped[stack.node, stack.pid, stack.name if stack.tid is None else stack.tid].append(stack)
     # most threads of a large engine stand where others stand: each place is classified once
     known: dict[tuple[tuple[Frame, ...], tuple[Frame, ...], bool | None], tuple[str, str]] = {}
 
@@ -166,13 +177,21 @@ def threads(stacks: Iterable[ThreadStack], patterns: Sequence[FramePattern]) -> 
         return known[key]
 
     out: dict[tuple[str, int], list[ThreadView]] = defaultdict(list)
-    for (node, pid, tid, name), samples in grouped.items():
+    known_main = {(node, pid) for node, pid, tid in grouped if tid == pid}
+    names = {key: next((s.name for s in reversed(samples) if s.name), "") for key, samples in grouped.items()}
+    shared = Counter((node, pid, names[node, pid, tid]) for node, pid, tid in grouped)
+    for (node, pid, tid), samples in grouped.items():
         samples.sort(key=lambda s: (s.sample, s.at.earliest_ns if s.at else 0))
         seen = [classified(s) for s in samples]
         # native frames are read in the later looks only: what they tell holds for the same place in the earlier ones
         told = {s.frames: found for s, found in zip(samples, seen, strict=True) if s.mixed and found[0] not in _UNKNOWN}
         seen = [found if s.mixed else told.get(s.frames, found) for s, found in zip(samples, seen, strict=True)]
-        out[node, pid].append(ThreadView(pid, tid, name, tuple(samples), tuple(s for s, _ in seen), seen[-1][1]))
+        name = names[node, pid, tid]
+        # where ids are not those of the kernel (a text dump, another pid namespace), the name has to do
+        main = tid == pid if (node, pid) in known_main else name == "MainThread"
+        states, target = tuple(s for s, _ in seen), seen[-1][1]
+        number = samples[-1].tid
+        out[node, pid].append(ThreadView(pid, number, name, tuple(samples), states, target, main, shared[node, pid, name] == 1))
     return out
 
 

@@ -89,7 +89,7 @@ class View:
 
     def thread_name(self, process: EngineProcess, thread: ThreadView) -> str:
         """Its process for a main thread, which speaks for it; else "thread "writer" of rank 1 (…)"."""
-        return self.name(process) if thread.main else f'thread "{thread.name or thread.tid}" of {self.name(process)}'
+        return self.name(process) if thread.main else f"thread {thread.label} of {self.name(process)}"
 
     # ---- what was said and seen
 

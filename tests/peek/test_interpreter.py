@@ -163,6 +163,10 @@ def test_a_program_that_only_calls_itself_python(tmp_path: Path) -> None:
     shutil.copy(shutil.which("sleep") or "/bin/sleep", fake)
     one = subprocess.Popen([fake, "1000"])
     try:
+        while (
+            str(fake) not in Path(f"/proc/{one.pid}/maps").read_text()
+        ):  # Popen returns when the old program is gone, not when the new one is there
+            assert one.poll() is None
         with pytest.raises(Unsupported, match="no runtime state of CPython"):
             attach(one.pid)
     finally:

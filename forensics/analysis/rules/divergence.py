@@ -6,15 +6,11 @@ from collections.abc import Iterator
 
 from forensics.analysis.rules._contract import Rule, grade
 from forensics.analysis.rules._raised import worker_exceptions
-from forensics.analysis.stacks import IDLE, STATES, ThreadView, operation, place
+from forensics.analysis.stacks import AMBIGUOUS, IDLE, STATES, ThreadView, operation, place
 from forensics.analysis.view import View
 from forensics.model import EngineProcess, Finding, FindingRole, Severity
 
 Member = tuple[EngineProcess, ThreadView]
-
-
-AMBIGUOUS = frozenset({"gpu-sync", "poll", "future", "unknown"})
-"""States that fit both: the GPU that such a thread waits for may itself be inside the collective, its input may be a peer's."""
 
 
 def evaluate(view: View) -> Iterator[Finding]:
