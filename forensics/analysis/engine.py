@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from forensics.analysis import coverage, stackreport, stacks, timeline
+from forensics.analysis import coverage, stackreport, stacks, timeline, waits
 from forensics.analysis.case import Case
 from forensics.analysis.merge import merge
 from forensics.analysis.peers import peers_of
@@ -75,6 +75,7 @@ def judge(case: Case) -> Report:
     """Judge every engine of a case and put the worst one's verdict and root on top."""
     judged = []
     groups, edges, events = [], [], []
+    whole = True
     tree: list[StackNode] = []
     apart: list[StackOutlier] = []
     for engine in case.engines:
@@ -84,6 +85,7 @@ def judge(case: Case) -> Report:
         told, outliers = stackreport.of_tree(merge(view.of(ThreadStack)), peers_of(engine), engine.id)
         tree, apart = [*tree, *told], [*apart, *outliers]
         edges += view.waits
+        whole = whole and waits.whole(view, judged[-1].report.coverage)
         events += timeline.of_engine(view, judged[-1].findings)
     hosts = _hosts(case)
     events.sort(key=lambda e: (e.at.earliest_ns, e.at.latest_ns))
@@ -101,6 +103,7 @@ def judge(case: Case) -> Report:
         stack_tree=tuple(tree),
         outliers=tuple(apart),
         waits=tuple(edges),
+        waits_whole=whole,
         rules=(*(r for j in judged for r in j.results), *hosts[1]),
         inputs=tuple(case.inputs),
         unread=tuple(case.unread),

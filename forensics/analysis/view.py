@@ -17,11 +17,13 @@ from forensics.model import (
     CpuSample,
     EngineInstance,
     EngineProcess,
+    EventWait,
     EvidenceRef,
     Finding,
     FindingRole,
     Grade,
     HealthSample,
+    LockReading,
     LogHit,
     LogSpan,
     Observation,
@@ -217,6 +219,31 @@ class View:
         from forensics.analysis.stall import find_stall
 
         return find_stall(self)
+
+    @cached_property
+    def standing(self) -> tuple[EngineProcess, ...]:
+        """Processes of the replicas that stand still; () where nothing does."""
+        if self.stall is None or self.moving:
+            return ()
+        replicas = self.stall.replicas
+        return tuple(p for p in self.engine.processes if not replicas or (p.rank is not None and str(p.rank.dp) in replicas))
+
+    @cached_property
+    def _newest_objects(self) -> dict[tuple[str, int], int]:
+        """(node, pid) to the last sample in which its memory was looked into, whatever was found there."""
+        looks = [(n, a.origin.pid, a.sample) for n, a in self.case.attempts if a.collector == "objects" and a.outcome.seen and a.origin]
+        looks += [(o.node, o.pid, o.sample) for o in self.of(LockReading)]
+        looks += [(o.node, o.pid, o.sample) for o in self.of(EventWait)]
+        looks += [(o.node, o.pid, o.sample) for o in self.of(QueueDepth) if o.kind == "live"]
+        newest: dict[tuple[str, int], int] = {}
+        for node, pid, sample in looks:
+            if pid is not None:
+                newest[node, pid] = max(sample, newest.get((node, pid), 0))
+        return newest
+
+    def fresh(self, observation: LockReading | EventWait | QueueDepth) -> bool:
+        """Whether it comes from the newest look into the memory of its process: an older one tells of a wait that may be over."""
+        return observation.pid is not None and observation.sample >= self._newest_objects.get((observation.node, observation.pid), 0)
 
     @cached_property
     def locks(self) -> list[HeldLock]:

@@ -154,6 +154,10 @@ class Wait(Record, frozen=True, kw_only=True, omit_defaults=True):
     target_rank: int | None = None
     detail: str = ""
     """What stands between them: "all_reduce", "table_lock (offload.py:52)", "request_queue, 4 of 4"."""
+    waiter_at: tuple[str, int] | None = None
+    """(node, pid) of the waiter's process; names are for people."""
+    target_at: tuple[str, int] | None = None
+    """Of the one waited for; None where only a description of it is known."""
 
 
 class TimelineEvent(Record, frozen=True, kw_only=True, omit_defaults=True):
@@ -276,6 +280,8 @@ class Report(Record, frozen=True, kw_only=True, omit_defaults=True):
     stack_tree: tuple[StackNode, ...] = ()
     outliers: tuple[StackOutlier, ...] = ()
     waits: tuple[Wait, ...] = ()
+    waits_whole: bool = False
+    """Whether every rank of every engine was seen, and every main thread that is not idle stands in the graph."""
     rules: tuple[RuleResult, ...] = ()
     inputs: tuple[str, ...] = ()
     """What was analysed, by name."""

@@ -2,35 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
 
 from forensics.model.findings import Wait
 
+SEARCHED = 64
+"""Members of a strongly connected part from which its shortest circle is looked for."""
+
 
 def cycles(waits: Sequence[Wait]) -> list[list[Wait]]:
-    """The edges of every cycle (strictly: of every strongly connected part), in the order of the circle where it is a simple one."""
-    names = list(dict.fromkeys(name for w in waits for name in (w.waiter, w.waits_for)))
+    """One circle of waits for each strongly connected part, in its order: of the firmest edges that make one, the shortest."""
+    names = dict.fromkeys(name for w in waits for name in (w.waiter, w.waits_for))
     part = components(names, [(w.waiter, w.waits_for) for w in waits])
     inside: dict[int, list[Wait]] = {}
     for wait in waits:
         if part[wait.waiter] == part[wait.waits_for]:
             inside.setdefault(part[wait.waiter], []).append(wait)
-    return [_in_order(found) for found in inside.values()]
+    return [_firmest(edges) for edges in inside.values()]
 
 
-def _in_order(edges: list[Wait]) -> list[Wait]:
-    left, ordered = list(edges), [edges[0]]
-    left.remove(edges[0])
-    while following := next((w for w in left if w.waiter == ordered[-1].waits_for), None):
-        left.remove(following)
-        ordered.append(following)
-    return [*ordered, *left]
+def _firmest(edges: list[Wait]) -> list[Wait]:
+    for strength in sorted({w.grade.strength for w in edges}, reverse=True):
+        onward: dict[str, list[Wait]] = {}
+        for wait in edges:
+            if wait.grade.strength >= strength:
+                onward.setdefault(wait.waiter, []).append(wait)
+        found = [circle for name in list(onward)[:SEARCHED] if (circle := _back_to(name, onward))]
+        if found:
+            return min(found, key=len)
+    return edges
 
 
-def ends(waits: Sequence[Wait]) -> list[str]:
-    """Participants that are waited for and wait for nobody: the suspects, in order of appearance."""
-    waiting = {w.waiter for w in waits}
-    return [name for name in dict.fromkeys(w.waits_for for w in waits) if name not in waiting]
+def _back_to(start: str, onward: Mapping[str, Sequence[Wait]]) -> list[Wait]:
+    """The shortest way from `start` back to it, [] where there is none."""
+    came: dict[str, Wait] = {}
+    row = deque([start])
+    while row:
+        for wait in onward.get(row.popleft(), ()):
+            if wait.waits_for == start:
+                way = [wait]
+                while way[0].waiter != start:
+                    way.insert(0, came[way[0].waiter])
+                return way
+            if wait.waits_for not in came:
+                came[wait.waits_for] = wait
+                row.append(wait.waits_for)
+    return []
 
 
 def components(names: Iterable[str], edges: Iterable[tuple[str, str]]) -> dict[str, int]:

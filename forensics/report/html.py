@@ -34,7 +34,7 @@ def to_html(report: Report) -> str:
         grids=grid.grids(report),
         drawing=drawing,
         wait_lines=waitwords.wait_lines(report.waits),
-        waits_sentence=waitwords.story(report.waits),
+        waits_sentence=waitwords.story(report.waits, report.waits_whole),
         stackwords=stackwords,
         stack_rows=list(stackwords.rows(report.stack_tree)),
         next_steps=view.next_steps(report),

@@ -54,7 +54,7 @@ def as_dict(report: Report) -> dict[str, Any]:
         "stack_tree": [_node(n) for n in report.stack_tree],
         "outliers": [_outlier(o) for o in report.outliers],
         "waits": [_wait(w) for w in report.waits],
-        "waits_sentence": waitwords.story(report.waits),
+        "waits_sentence": waitwords.story(report.waits, report.waits_whole),
         "rules": [_rule(r) for r in report.rules],
         "inputs": list(report.inputs),
         "unread": list(report.unread),

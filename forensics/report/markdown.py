@@ -147,7 +147,7 @@ def _finding(f: Finding, report: Report) -> Iterator[str]:
 
 def _waits(report: Report) -> Iterator[str]:
     if report.waits:
-        yield from (prose(waitwords.story(report.waits)), "")
+        yield from (prose(waitwords.story(report.waits, report.waits_whole)), "")
     for w in waitwords.wait_lines(report.waits):
         alike = f" and {w.count - 1} more alike" if w.count > 1 else ""
         quote = f": {code(bounded(w.ref.quote, _QUOTE_CHARS))}" if w.ref.quote else ""

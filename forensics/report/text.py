@@ -145,7 +145,8 @@ def _waits(report: Report, width: int, limit: int) -> Iterator[Line]:
     if 1 < len(found) <= limit:
         # one sentence says more than so many arrows
         weakest = min((w.grade for w in report.waits), key=lambda g: g.strength)
-        said = waitwords.story(report.waits) + ("" if weakest is Grade.ESTABLISHED else f" The weakest link is {weakest.value}.")
+        said = waitwords.story(report.waits, report.waits_whole)
+        said += "" if weakest is Grade.ESTABLISHED else f" The weakest link is {weakest.value}."
         yield from _block("waits", _wrapped(one_line(said), width - _GUTTER))
         return
     arrows = [clip(f"{one_line(w.waiters)} → {one_line(w.target)}", width - _GUTTER - 30) for w in found[:limit]]

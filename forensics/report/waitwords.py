@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -64,21 +65,25 @@ def _together(waits: Sequence[Wait], short: Mapping[str, str]) -> str:
     return ", ".join(names)
 
 
-def story(waits: Sequence[Wait]) -> str:
-    """The graph as one sentence: from those whom nobody waits for, along the waits, to those who wait for nobody; "" without waits."""
+def story(waits: Sequence[Wait], whole: bool = False) -> str:
+    """The graph as one sentence: from those whom nobody waits for, along the waits, to those who wait for nobody; "" without waits.
+
+    `whole`: everybody who could wait was seen, so that a single cause may be called the only one.
+    """
     if not waits:
         return ""
     names = _by_rank(waits)
     part = components(names, [(w.waiter, w.waits_for) for w in waits])
-    circling = [w for w in waits if part[w.waiter] == part[w.waits_for]]
+    untold = Counter(part[w.waiter] for w in waits if part[w.waiter] == part[w.waits_for])
     clauses = []
     for alike in _in_order(waits):
-        circling = [w for w in circling if w not in alike]
-        closed = part[alike[0].waiter] == part[alike[0].waits_for] and not any(part[w.waiter] == part[alike[0].waiter] for w in circling)
+        circling = [part[w.waiter] for w in alike if part[w.waiter] == part[w.waits_for]]
+        untold.subtract(circling)
+        closed = any(untold[c] == 0 for c in circling)
         clauses.append(_clause(alike, names) + (": a cycle" if closed else ""))
     onward = {part[w.waiter] for w in waits if part[w.waiter] != part[w.waits_for]}
     alone = len(set(part.values()) - onward) == 1
-    return "; ".join(clauses) + "." + (" Nothing else waits for a cause of its own." if alone else "")
+    return "; ".join(clauses) + "." + (" Nothing else waits for a cause of its own." if alone and whole else "")
 
 
 def _by_rank(waits: Sequence[Wait]) -> dict[str, str]:
@@ -99,13 +104,23 @@ def _in_order(waits: Sequence[Wait]) -> Iterator[list[Wait]]:
     for w in waits:
         groups.setdefault((w.waits_for, w.via, w.detail, w.grade), []).append(w)
     targets = {w.waits_for for w in waits}
-    reached = {w.waiter for w in waits} - targets or {waits[0].waiter}
-    left = list(groups.values())
-    while left:
-        following = next((g for g in left if any(w.waiter in reached for w in g)), left[0])
-        left.remove(following)
-        reached.add(following[0].waits_for)
-        yield following
+    of_waiter: dict[str, list[int]] = {}
+    lines = list(groups.values())
+    for i, line in enumerate(lines):
+        for w in line:
+            of_waiter.setdefault(w.waiter, []).append(i)
+    told: set[int] = set()
+    # what nobody waits for comes first; what only a circle leads to follows in its own order
+    row = deque([name for name in of_waiter if name not in targets] or [waits[0].waiter])
+    rest = iter(range(len(lines)))
+    while len(told) < len(lines):
+        if not row:
+            row.append(lines[next(i for i in rest if i not in told)][0].waiter)
+        for i in of_waiter.get(row.popleft(), ()):
+            if i not in told:
+                told.add(i)
+                row.append(lines[i][0].waits_for)
+                yield lines[i]
 
 
 def _clause(alike: Sequence[Wait], names: Mapping[str, str]) -> str:

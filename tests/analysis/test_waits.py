@@ -33,7 +33,11 @@ def deadlock(s, kind: str = "owner"):
     s.hang(1, IN_TAKE)
     s.everywhere(RANK1, IN_TAKE)
     s.everywhere(RANK1, IN_WRITE, thread="writer")
-    held = (lambda tid: {"owner": tid}) if kind == "owner" else (lambda tid: {"inside": [tid]})
+    held = {
+        "owner": lambda tid: {"owner": tid, "inside": [tid]},
+        "inside": lambda tid: {"inside": [tid]},
+        "id": lambda tid: {"owner": tid},
+    }[kind]
     a = lock(0x1000, "table_lock (tables.py:10)", [RANK1], **held(WRITER))
     b = lock(0x2000, "buffer_lock (tables.py:20)", [WRITER], **held(RANK1))
     s.objects[RANK1] = {"locks": [a, b]}
@@ -45,7 +49,7 @@ def test_a_lock_deadlock_read_in_memory_is_a_cycle_and_established(scene, tell, 
     told = tell(deadlock(scene(), kind))
     assert told.grade("lock-deadlock") == told.grade("circular-wait") == "established"
     assert told.root == ("lock-deadlock", 1)
-    assert story(told.report.waits) == (
+    assert story(told.report.waits, told.report.waits_whole) == (
         "core waits for rank 0's answer; rank 0 waits in all_reduce for rank 1; "
         'rank 1 waits for the lock table_lock (tables.py:10) that thread "writer" holds; '
         'thread "writer" waits for the lock buffer_lock (tables.py:20) that rank 1 holds: a cycle. '
@@ -61,6 +65,11 @@ def test_a_holder_that_nothing_names_leaves_the_deadlock_possible(scene, tell):
     assert told.grade("lock-deadlock") == "possible"
     assert told.grade("circular-wait") is None
     assert told.root == ("rank-divergence-collective", 1)
+
+
+def test_an_owner_that_stands_in_no_block_of_the_lock_may_be_a_thread_that_got_the_id_of_a_dead_one(scene, tell):
+    told = tell(deadlock(scene(), "id"))
+    assert told.grade("lock-deadlock") == told.grade("circular-wait") == "supported"
 
 
 def test_two_threads_inside_one_plain_lock_are_a_misreading_and_name_no_holder(scene, tell):
@@ -100,7 +109,7 @@ def test_a_put_into_a_full_queue_waits_for_its_consumer_which_waits_for_an_event
     assert told.grade("queue-at-capacity") == "established"
     assert "4 of 4" in told.by_id["queue-at-capacity"].title
     assert told.root == ("queue-at-capacity", 1)
-    assert story(told.report.waits).endswith(
+    assert story(told.report.waits, told.report.waits_whole).endswith(
         'rank 1 waits for thread "copier" (pending (tables.py:9), 4 of 4); thread "copier" waits for whoever sets Ready._event (tables.py:31). '
         "Nothing else waits for a cause of its own."
     )

@@ -17,6 +17,8 @@ from forensics.model import QueueDepth, RingReading, TimeRange
 
 OVERFLOW = "(overflow)"
 """Stands for the call of a slot whose payload went through the socket."""
+OTHER = "(other)"
+"""Stands for a call whose name is not of vLLM's own: the collector keeps such words to itself."""
 LOOKS_MAX, SLOTS_MAX, READERS_MAX, HOLDERS_MAX, RANKS_MAX = 64, 64, 1024, 4096, 1024
 _WORD = re.compile(r"[A-Za-z_]\w{0,63}", re.ASCII)
 _TIME_MAX_NS = 2**63 - 1
@@ -97,7 +99,7 @@ def _ring(inp: Input, sink: Sink, ring: _Ring) -> None:
         calls = [""] * geometry.slots
         for call in look.calls[:SLOTS_MAX]:
             if 0 <= call.slot < geometry.slots:
-                calls[call.slot] = OVERFLOW if call.overflow else call.name if _WORD.fullmatch(call.name) else ""
+                calls[call.slot] = OVERFLOW if call.overflow else call.name if call.name == OTHER or _WORD.fullmatch(call.name) else ""
         written, unread = read_flags(flags, geometry.readers)
         sink.add(
             RingReading(
