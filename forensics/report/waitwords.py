@@ -110,12 +110,12 @@ def _in_order(waits: Sequence[Wait]) -> Iterator[list[Wait]]:
         for w in line:
             of_waiter.setdefault(w.waiter, []).append(i)
     told: set[int] = set()
-    # what nobody waits for comes first; what only a circle leads to follows in its own order
-    row = deque([name for name in of_waiter if name not in targets] or [waits[0].waiter])
-    rest = iter(range(len(lines)))
+    # each chain from its beginning: first those for whom nobody waits, then what only a circle leads to
+    starts = iter(sorted(of_waiter, key=lambda name: name in targets))
+    row: deque[str] = deque()
     while len(told) < len(lines):
         if not row:
-            row.append(lines[next(i for i in rest if i not in told)][0].waiter)
+            row.append(next(starts))
         for i in of_waiter.get(row.popleft(), ()):
             if i not in told:
                 told.add(i)

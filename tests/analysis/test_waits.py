@@ -60,7 +60,7 @@ def test_a_lock_deadlock_read_in_memory_is_a_cycle_and_established(scene, tell, 
 def test_a_holder_that_nothing_names_leaves_the_deadlock_possible(scene, tell):
     s = deadlock(scene())
     for one in s.objects[RANK1]["locks"]:
-        one["owner"] = None
+        one.update(owner=None, inside=[])
     told = tell(s)
     assert told.grade("lock-deadlock") == "possible"
     assert told.grade("circular-wait") is None
