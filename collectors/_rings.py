@@ -9,10 +9,10 @@ The payload holds prompts and token ids. Of a slot only its first bytes are look
 from __future__ import annotations
 
 import os
-import pickletools
-import re
 import time
 from typing import Any, NamedTuple
+
+from collectors._calls import call_name
 
 MIB = 1024 * 1024
 SLOTS_MAX, READERS_MAX = 64, 1024
@@ -23,11 +23,6 @@ HEAD_BYTES = 512
 """Of a slot. The name of a call stands within its first hundred bytes."""
 TRIES, SNAPSHOT_NS = 3, 5_000_000
 """A snapshot takes 0.2 ms. One that had to wait for a processor may join the flags of one lap with the calls of another."""
-_WORD = re.compile(r"[A-Za-z_]\w{0,63}", re.ASCII)
-_KEY = re.compile(r"\d{4}|[A-Z].*\d|\d.*[A-Z]", re.ASCII)
-"""An id or a key that happens to be written like a word; no method is named so."""
-_STRUCTURE = {"PROTO", "FRAME", "MEMOIZE", "PUT", "BINPUT", "LONG_BINPUT"}
-_TEXT = {"SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8", "UNICODE"}
 
 
 class Geometry(NamedTuple):
@@ -51,35 +46,6 @@ def geometries(size: int) -> list[Geometry]:
             known = any(slots == n and size_of in (0, chunk * MIB) for n, size_of in KNOWN)
             found.append(Geometry(slots, rest - 1, chunk * MIB, known))
     return sorted(found, key=lambda g: (not g.known, g.slots not in (10, 6, 8), g.readers))
-
-
-def call_name(pickled: bytes) -> str:
-    """The method that a pickled (method, args, kwargs, rank) names, or the class of what a response begins with; "" for anything else.
-
-    Opcodes are only listed, never executed, and only up to the first element: an argument is never taken for a name. A text counts
-    only behind a MARK, which opens tuples of four and more: a text by itself, a pair or a triple is data, not a call.
-    """
-    texts: list[str] = []
-    marked = False
-    try:
-        for op, arg, _ in pickletools.genops(pickled):
-            if op.name == "MARK" and not texts:
-                marked = True
-            elif op.name in _TEXT and len(texts) < 2:
-                texts.append(str(arg))
-            elif op.name == "GLOBAL" and not texts:  # protocols below 4: "module Class"
-                return _word(str(arg).rpartition(" ")[2].rpartition(".")[2])
-            elif op.name == "STACK_GLOBAL" and len(texts) == 2:
-                return _word(texts[1].rpartition(".")[2])
-            elif op.name not in _STRUCTURE:
-                break
-    except (ValueError, IndexError, OverflowError, MemoryError):
-        pass  # no pickle, or cut: what was complete before may still be a name
-    return _word(texts[0]) if marked and texts and not _KEY.search(texts[0]) else ""
-
-
-def _word(text: str) -> str:
-    return text if _WORD.fullmatch(text) else ""
 
 
 class Ring:

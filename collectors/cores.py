@@ -12,7 +12,7 @@ import json
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from collectors import _pystack
@@ -26,31 +26,52 @@ USUAL = re.compile(r"core(?:[._-].*)?|.*[._-]core")
 """The kernel's own name, and what people make of it. What is no core by its content is left out in any case."""
 SYSTEMD = re.compile(r"core\.(?P<comm>.*)\.(?P<uid>\d+)\.[0-9a-f]{32}\.(?P<pid>\d+)\.\d+(?:\.\w+)?")
 """core.COMM.UID.BOOT.PID.TIME: systemd-coredump(8)."""
+_NUMBER = re.compile(r"\.\d+\Z")
 INTERPRETERS = ("python", "pt_main_thread", "VLLM", "vllm", "sglang", "trtllm", "ray::")
 ENTRIES_MAX, FOLDERS_MAX, LISTED_MAX, READ_MAX = 10_000, 64, 64, 3
 PATIENCE_S = 10.0
 OUTPUT_BYTES = 16 * 1024 * 1024
 
 
-def pattern_name(pattern: str) -> re.Pattern[str]:
+Named = Callable[[str], object]
+"""Whether a file may be a core by its name."""
+
+
+def pattern_name(pattern: str) -> Named:
     """What files are called that the kernel writes by a core_pattern ("/var/cores/%e.%p")."""
-    return re.compile(".*".join(map(re.escape, re.split(r"%[A-Za-z]", pattern.rpartition("/")[2].replace("%%", "%")))) + r"(\.\d+)?")
+    # no regular expression: ".*" after ".*" takes ages over a name that was made for it, and any user may name a file
+    first, *rest = re.split(r"%[A-Za-z]", pattern.rpartition("/")[2].replace("%%", "%"))
+
+    def fits(name: str) -> bool:
+        if not rest:
+            return name == first
+        at = len(first)
+        for part in rest[:-1]:
+            found = name.find(part, at)
+            if found < 0:
+                return False
+            at = found + len(part)
+        return name.startswith(first) and name.endswith(rest[-1]) and at <= len(name) - len(rest[-1])
+
+    # the kernel adds .PID where core_uses_pid is set
+    return lambda name: fits(name) or fits(_NUMBER.sub("", name))
 
 
-def folders(request: Request, pattern: str) -> Iterator[tuple[str, str, re.Pattern[str]]]:
+def folders(request: Request, pattern: str) -> Iterator[tuple[str, str, Named]]:
     """(how the node calls the folder, how we reach it, what cores are called there), without repetitions by name."""
     piped = pattern.startswith("|")
     kernel = os.path.dirname(pattern) if pattern.startswith("/") else ""
     for folder in FOLDERS:
-        yield folder, resolve_in_root(request.sysroot, folder), USUAL
+        yield folder, resolve_in_root(request.sysroot, folder), USUAL.fullmatch
+    kernels = pattern_name(pattern)
     if kernel:
-        yield kernel, resolve_in_root(request.sysroot, kernel), pattern_name(pattern)
+        yield kernel, resolve_in_root(request.sysroot, kernel), kernels
     for target in request.targets:
         proc = f"{request.sysroot}/proc/{target.pid}"
         try:
             cwd = os.readlink(f"{proc}/cwd")
             # what is written by a relative pattern, and what was put there by hand (gcore)
-            names = USUAL if piped or kernel else re.compile(f"{USUAL.pattern}|{pattern_name(pattern).pattern}")
+            names = USUAL.fullmatch if piped or kernel else lambda name: USUAL.fullmatch(name) or kernels(name)
             if request.sysroot:
                 yield cwd, resolve_in_root(request.sysroot, cwd), names
                 continue
@@ -58,7 +79,7 @@ def folders(request: Request, pattern: str) -> Iterator[tuple[str, str, re.Patte
             root = f"/proc/{target.pid}/root" if inside else ""
             yield root + cwd, f"{proc}/cwd", names
             if kernel and inside:  # the pattern is applied in the root of the process that dies
-                yield root + kernel, resolve_in_root(root, kernel), pattern_name(pattern)
+                yield root + kernel, resolve_in_root(root, kernel), kernels
         except OSError:
             continue  # the target is gone, or not ours to look at: the process collector says so
 
@@ -72,7 +93,7 @@ class Finder:
         self.cores: dict[tuple[int, int], dict[str, Any]] = {}
         self._seen: set[tuple[int, int]] = set()
 
-    def look(self, label: str, folder: str, names: re.Pattern[str]) -> None:
+    def look(self, label: str, folder: str, names: Named) -> None:
         try:
             at = os.stat(folder)
             if (at.st_dev, at.st_ino) in self._seen or len(self._seen) >= FOLDERS_MAX:
@@ -86,7 +107,7 @@ class Finder:
         self.looked.append(label)
         with entries:
             for _, entry in zip(range(ENTRIES_MAX), entries, strict=False):
-                if names.fullmatch(entry.name):
+                if names(entry.name):
                     self.consider(f"{label}/{entry.name}", entry.path)
 
     def consider(self, label: str, path: str) -> None:

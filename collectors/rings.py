@@ -13,15 +13,12 @@ import time
 
 from collectors._contract import PTRACE_CURE, Emitter, Request, Target, nothing_to_do, os_error_outcome
 from collectors._loads import LoadSnapshot
-from collectors._rings import MIB, Ring
-from collectors._segments import Segment, Segments
+from collectors._rings import Ring
+from collectors._segments import SEGMENTS_MAX, Segment, Segments, Told
 
 LOOKS, LOOK_INTERVAL_S = 3, 0.5
 """One sample lasts a second: two of them fit the two seconds between samples, and a single later one is still three looks."""
 LOOKS_MAX = 50
-
-Told = tuple[str, str, str]
-"""(outcome, reason, cure)"""
 
 
 class Watched:
@@ -42,9 +39,7 @@ class Watched:
             self._fd, self.size, self.pid = self.segment.open()
             self.reader = (Ring if self.segment.name.startswith("psm_") else LoadSnapshot)(self._fd, self.size)
         except ValueError as error:
-            # a MiB is the least that a ring can have: a small segment is one of the many other uses of shared memory
-            small = self.segment.name.startswith("psm_") and self.size < MIB
-            self.told = ("EMPTY" if small else "UNSUPPORTED", str(error), "")
+            self.told = ("UNSUPPORTED", str(error), "")
         except OSError as error:
             outcome, reason, cure = os_error_outcome(error)
             self.told = (outcome, reason, PTRACE_CURE if outcome == "DENIED" else cure)
@@ -109,7 +104,7 @@ def photograph(request: Request, emit: Emitter, sample: int) -> None:
             attempt.evidence += [names[identity]] if identity in names else []
     if segments.left_out:
         with emit.attempt("further segments", sample=sample) as attempt:
-            attempt.end("PARTIAL", f"{len(segments.left_out)} more were found and not looked at")
+            attempt.end("PARTIAL", f"{len(segments.left_out)} more were found and not looked at: {SEGMENTS_MAX} are the most")
     for target, started_ns, told, mine in listed:
         with emit.attempt(target.name, pid=target.pid, sample=sample, started_ns=started_ns) as attempt:
             attempt.end(*_joined(told, [watched[s.identity] for s in mine]))
@@ -118,10 +113,8 @@ def photograph(request: Request, emit: Emitter, sample: int) -> None:
 
 def _joined(told: Told, mine: list[Watched]) -> Told:
     """What is said of a target: how its segments were listed, then how they could be read."""
-    wrong = [one for one in mine if one.told[0] not in ("OK", "EMPTY")]
+    wrong = [one for one in mine if one.told[0] != "OK"]
     if told[0] != "OK" or not wrong:
-        if told[0] == "OK" and all(one.told[0] == "EMPTY" for one in mine):
-            return "EMPTY", f"it holds no ring: {mine[0].name}: {mine[0].told[1]}", ""
         return told
     reason = "; ".join(f"{one.name}: {one.told[1]}" for one in wrong[:3])
     return (wrong[0].told[0] if len(wrong) == len(mine) else "PARTIAL"), reason, wrong[0].told[2]

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import enum
+import errno
+import fcntl
 import os
+import pickle
+import resource
 import struct
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,8 +22,10 @@ from conftest import Collected, Started, needs_root
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collectors._loads import unpack
-from collectors._rings import MIB, READERS_MAX, Ring, call_name, geometries
+from collectors._calls import METHODS, OTHER, RESPONSE, call_name
+from collectors._loads import LOOK_BYTES_MAX, NUMBERS_MAX, LoadSnapshot, unpack
+from collectors._rings import MIB, READERS_MAX, Ring, geometries
+from collectors._segments import SEGMENTS_MAX, Segment
 from forensics.analysis.parse import Input, Sink, rings
 from forensics.analysis.times import Calendar
 from forensics.bundle import BundleWriter
@@ -179,12 +188,13 @@ def test_overflow_and_answers_and_what_is_no_call(collect: Collect, start: Start
         "['hunter2', 7]",
         "{'hunter2': 1}",
         "(b'code', ('hunter2',), {}, 0)",
+        "frozenset({'hunter2'})",
     ):
         ring.writer.do(f"put {message}")
     found = collect("rings", request(*ring.pids, looks=1))
     name = f"rings/{ring.name}.1.json"
     (reading,) = readings(found, name)
-    assert reading.calls == ("load_model", rings.OVERFLOW, "ResponseStatus", *[""] * 7)
+    assert reading.calls == ("", rings.OVERFLOW, "ResponseStatus", *[""] * 7), "the tenth stands where the call was"
     assert b"hunter2" not in found.content[name]
 
 
@@ -221,8 +231,7 @@ def test_a_segment_that_is_no_ring_says_so(collect: Collect, start: Start) -> No
     other_name = other.do(f"bare {(MIB + 2) * 10}")
     other.do("fill " + b"hunter2 hunter2 hunt".hex())  # where a ring of that size would have its flags
     found = collect("rings", request(odd.pid, small.pid, other.pid))
-    assert told(found, odd_name)[0] == "UNSUPPORTED" and f"{5 * MIB + 500_001} bytes fits no ring" in told(found, odd_name)[1]
-    assert told(found, small_name)[0] == "EMPTY"
+    assert f"{5 * MIB + 500_001} bytes fits no ring" in of(found, odd.pid)["reason"]
     assert told(found, other_name)[0] == "UNSUPPORTED" and "other than 0 and 1" in told(found, other_name)[1]
     assert not found.content, "bytes that are not flags go nowhere"
     for member, name, outcome in ((odd, odd_name, "UNSUPPORTED"), (small, small_name, "EMPTY"), (other, other_name, "UNSUPPORTED")):
@@ -237,7 +246,7 @@ def test_a_process_without_rings_is_empty(collect: Collect, start: Start) -> Non
 def test_nothing_of_a_payload_leaves_and_the_rest_survives_redaction(collect: Collect, start: Start, tmp_path: Path) -> None:
     ring = Broadcast(start)
     secret, tokens = "sk-proj-9hGTqW7LkZ3vXn5RbY2m", list(range(151_000, 151_400))
-    ring.put("execute_model", "sample_tokens", "prompt", "token_ids")
+    ring.put("execute_model", "sample_tokens", "hunter2", "my_own_method")
     ring.writer.do(
         f"put ('add_request', ({{'prompt': 'My password is {secret}', 'prompt_token_ids': {tokens}}},), {{'api_key': '{secret}'}}, 0)"
     )
@@ -247,12 +256,12 @@ def test_nothing_of_a_payload_leaves_and_the_rest_survives_redaction(collect: Co
     found = collect("rings", request(*ring.pids))
     name = f"rings/{ring.name}.1.json"
     sent = found.content[name]
-    assert secret.encode() not in sent and b"password" not in sent and b"15100" not in sent and b"AKIA" not in sent
+    assert not any(word in sent for word in (secret.encode(), b"password", b"15100", b"AKIA", b"hunter2", b"add_request"))
     with BundleWriter(tmp_path, "b") as writer:
         record = writer.add(name, "ring-json", sent, collector="rings")
         assert (writer.path / record.path).read_bytes() == sent, "redaction has nothing to do here"
     assert not record.redactions
-    assert readings(found, name)[0].calls[:7] == ("execute_model", "sample_tokens", "prompt", "token_ids", "add_request", "", "")
+    assert readings(found, name)[0].calls[:7] == ("execute_model", "sample_tokens", *[rings.OTHER] * 5)
 
 
 def test_looking_allocates_nothing_and_outlives_the_holders(start: Start) -> None:
@@ -271,6 +280,76 @@ def test_looking_allocates_nothing_and_outlives_the_holders(start: Start) -> Non
         assert watched.looks[0]["flags"] == watched.looks[1]["flags"]
     finally:
         os.close(fd)
+
+
+MANY = """
+import os, sys
+for i in range(int(sys.argv[1])):
+    path = f"/dev/shm/psm_many{os.getpid()}_{i}"
+    fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    os.unlink(path)
+    os.ftruncate(fd, int(sys.argv[2]))
+print("ready", flush=True)
+sys.stdin.read()
+"""
+needs_descriptors = pytest.mark.skipif(
+    resource.getrlimit(resource.RLIMIT_NOFILE)[0] < SEGMENTS_MAX + 100, reason="needs more open files than this machine allows"
+)
+
+
+@needs_descriptors
+@pytest.mark.parametrize("size", [4096, 5 * MIB + 500_001])
+def test_segments_that_are_no_ring_take_no_place_from_one(collect: Collect, start: Start, size: int) -> None:
+    many, ring = start(MANY, SEGMENTS_MAX + 50, size), Broadcast(start, readers=1)
+    ring.put("execute_model")
+    found = collect("rings", request(many.pid, ring.writer.pid, looks=1))
+    assert of(found, ring.writer.pid)["outcome"] == "OK" and f"rings/{ring.name}.1.json" in found.content
+    crowd = of(found, many.pid)
+    assert crowd["outcome"] == ("EMPTY" if size < MIB else "UNSUPPORTED") and "more" in crowd["reason"]
+    assert not any(a["target"] == "further segments" for a in found.attempts)
+
+
+@needs_descriptors
+def test_what_was_left_out_is_never_called_empty(collect: Collect, start: Start) -> None:
+    many, ring = start(MANY, SEGMENTS_MAX + 50, (16 * MIB + 2) * 10), Broadcast(start, readers=1)
+    found = collect("rings", request(many.pid, ring.writer.pid, looks=1))
+    assert (of(found, ring.writer.pid)["outcome"], of(found, ring.writer.pid)["reason"][:18]) == ("PARTIAL", "1 more segments of")
+    assert (of(found, many.pid)["outcome"], of(found, many.pid)["reason"][:10]) == ("PARTIAL", "50 more se")
+    (further,) = [a for a in found.attempts if a["target"] == "further segments"]
+    assert further["reason"].startswith("51 more")
+
+
+def test_a_target_that_is_named_twice_holds_its_ring_twice(collect: Collect, start: Start) -> None:
+    ring = Broadcast(start, readers=1)
+    found = collect("rings", request(ring.writer.pid, ring.writer.pid, looks=1))
+    assert [a["outcome"] for a in found.attempts if a["target"] == f"pid {ring.writer.pid}"] == ["OK", "OK"]
+
+
+def test_what_took_the_place_of_a_segment_is_not_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Opening a pipe wakes its writer, opening a device may do anything."""
+    regular, fifo = tmp_path / "psm_a", tmp_path / "psm_b"
+    regular.write_bytes(b"x")
+    os.mkfifo(fifo)
+    real, opened = os.open, []
+
+    def watched(path: Any, flags: int, *rest: Any, **more: Any) -> int:
+        opened.append((str(path), flags & os.O_PATH))
+        return real(path, flags, *rest, **more)
+
+    monkeypatch.setattr(os, "open", watched)
+    about = regular.stat()
+    for door, identity in ((fifo, (fifo.stat().st_dev, fifo.stat().st_ino)), (regular, (about.st_dev, about.st_ino + 1))):
+        segment = Segment("/dev/shm/psm_a", identity)
+        segment.doors.append((1, str(door)))
+        with pytest.raises(OSError) as caught:
+            segment.open()
+        assert caught.value.errno == errno.ENOENT
+    assert opened == [(str(fifo), os.O_PATH), (str(regular), os.O_PATH)]
+    segment = Segment("/dev/shm/psm_a", (about.st_dev, about.st_ino))
+    segment.doors.append((7, str(regular)))
+    fd, size, pid = segment.open()
+    assert (os.read(fd, 9), size, pid) == (b"x", 1, 7)
+    os.close(fd)
 
 
 @needs_root
@@ -335,9 +414,43 @@ def test_other_sizes_are_no_ring(size: int) -> None:
 
 
 @given(st.binary(max_size=600))
-def test_any_bytes_name_at_most_one_word(raw: bytes) -> None:
-    name = call_name(raw)
-    assert name == "" or (name.isascii() and name.replace("_", "a").isalnum() and len(name) <= 64)
+def test_any_bytes_name_nothing_that_is_not_listed(raw: bytes) -> None:
+    assert call_name(raw) in {"", OTHER, RESPONSE, *METHODS}
+
+
+class Step(enum.Enum):
+    ONE = 1
+
+
+@pytest.mark.parametrize("protocol", range(2, 6))
+@pytest.mark.parametrize(
+    ("message", "name"),
+    [
+        (("execute_model", (), {}, None), "execute_model"),
+        (("execute_model", (Step.ONE, [1, 2], {"a": {3}}), {"b": ("c", "d", "e", "f")}, 7), "execute_model"),
+        (("sleep", (1, 2, 3, 4, 5), {"level": 1}, 300), "sleep"),
+        (("take_draft_token_ids", (["x"] * 5000,), {}, 0), "take_draft_token_ids"),
+        (("hunter2", (), {}, None), OTHER),
+        (("password_of_user", "x", "y", "z"), ""),
+        (("execute_model", "x", "y", "z"), ""),
+        (("execute_model", (), {}, "x"), ""),
+        (("execute_model", (), {}), ""),
+        (("execute_model", (), {}, None, None), ""),
+        (["execute_model", (), {}, None], ""),
+        ((("execute_model", (), {}, None),), ""),
+        (frozenset({"hunter2"}), ""),
+        (frozenset({"execute_model"}), ""),
+        ({"execute_model": 1}, ""),
+        ("execute_model", ""),
+        (Step.ONE, ""),
+    ],
+)
+def test_a_call_is_told_by_its_whole_form(message: Any, name: str, protocol: int) -> None:
+    raw = pickle.dumps(message, protocol)
+    assert call_name(raw) == name
+    if name in METHODS:
+        begun = raw.index(name.encode()) + len(name) + 1
+        assert {call_name(raw[:cut]) for cut in range(begun, min(len(raw), begun + 80))} == {name}
 
 
 @given(st.binary(max_size=200))
@@ -405,7 +518,7 @@ def test_a_load_snapshot_and_its_age(collect: Collect, start: Start, snapshot: P
     name = f"rings/{snapshot.name}.1.json"
     assert (found.heads[name]["kind"], of(found, scheduler.pid)["outcome"]) == ("load-snapshot", "OK")
     sent = found.json(name)
-    assert all(look["locked"] for look in sent["looks"]) and len(sent["looks"]) == 3
+    assert len(sent["looks"]) == 3
     first, second = (slot["values"] for slot in sent["looks"][0]["slots"])
     assert first["queues"] == [7, 0, 0, 1] and second["token_usage"] == 0.25
     assert b"hunter2" not in found.content[name] and b"xxx" not in found.content[name]
@@ -427,10 +540,113 @@ def test_a_writer_in_the_middle_makes_it_partial(collect: Collect, start: Start,
     assert told(found, snapshot.name) == ("PARTIAL", "slot 1: being written, or never written")
     say(scheduler, 1, num_running_reqs=2)
     scheduler.do("lock")
-    scheduler.started.stop()  # stopped while it holds the lock
+    scheduler.started.stop()  # while it holds the lock, and between two writes
     found = collect("rings", request(scheduler.pid, looks=1))
-    assert told(found, snapshot.name) == ("PARTIAL", "a writer held the lock: values may be torn")
+    assert told(found, snapshot.name) == ("OK", "")
     assert [d.depth for d in readings(found, f"rings/{snapshot.name}.1.json", QueueDepth)] == [1, 0, 2, 0]
+
+
+def test_no_scheduler_waits_for_us(snapshot: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever asks for the lock at any moment of a look gets it."""
+    fd, other = os.open(snapshot, os.O_RDONLY), os.open(snapshot, os.O_RDWR)
+    real, granted = os.pread, 0
+
+    def pread(*arguments: int) -> bytes:
+        nonlocal granted
+        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(other, fcntl.LOCK_UN)
+        granted += 1
+        return real(*arguments)
+
+    try:
+        monkeypatch.setattr(os, "pread", pread)
+        LoadSnapshot(fd, os.fstat(fd).st_size).look()
+        assert granted > 2
+    finally:
+        os.close(fd)
+        os.close(other)
+
+
+def test_a_slot_that_changes_is_read_until_two_reads_agree(snapshot: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fd, other = os.open(snapshot, os.O_RDONLY), os.open(snapshot, os.O_RDWR)
+    real, changes = os.pread, 0
+
+    def write(running: int) -> None:
+        raw = msgspec.msgpack.encode({"num_running_reqs": running})
+        os.pwrite(other, struct.pack("<I", len(raw)) + raw, 12)
+
+    def pread(file: int, count: int, offset: int) -> bytes:
+        nonlocal changes
+        answer = real(file, count, offset)
+        if offset == 12 and changes:
+            changes -= 1
+            write(changes)
+        return answer
+
+    try:
+        write(99)
+        watched = LoadSnapshot(fd, os.fstat(fd).st_size)
+        monkeypatch.setattr(os, "pread", pread)
+        changes = 3
+        watched.look()
+        changes = 100
+        watched.look()
+        assert watched.looks[0]["slots"][0] == {"values": {"num_running_reqs": 0}}
+        assert watched.looks[1]["slots"][0] == {"error": "it changed each time while it was read"}
+    finally:
+        os.close(fd)
+        os.close(other)
+
+
+def test_only_known_fields_leave(collect: Collect, start: Start, snapshot: Path) -> None:
+    scheduler = Member(start(SCHEDULER, snapshot))
+    say(scheduler, 0, num_running_reqs=1, hunter2=7, memory={"hunter2": 1, "token_usage": 0.5}, queues=[5] * 1000)
+    found = collect("rings", request(scheduler.pid, looks=1))
+    values = found.json(f"rings/{snapshot.name}.1.json")["looks"][0]["slots"][0]["values"]
+    assert values == {"num_running_reqs": 1, "memory": {"token_usage": 0.5}, "queues": [5] * 16}
+
+
+HUGE = """
+import os, struct, sys
+fd = os.open(sys.argv[1], os.O_RDWR)
+slots, size = 1024, 1024 * 1024
+os.ftruncate(fd, 12 + slots * size)
+os.pwrite(fd, struct.pack("<4sHHI", b"SLNS", 1, slots, size), 0)
+for i in range(slots):
+    os.pwrite(fd, struct.pack("<I", int(sys.argv[2])) + b"\\xdc\\x3f\\x00", 12 + i * size)
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize(("payload", "reason"), [(MIB - 4, "more than a load snapshot holds"), (16_000, "more than a load snapshot holds")])
+def test_a_huge_snapshot_takes_no_memory(start: Start, snapshot: Path, payload: int, reason: str) -> None:
+    start(HUGE, snapshot, payload)
+    code = (
+        "import os, resource, sys\n"
+        "from collectors._loads import LoadSnapshot\n"
+        "resource.setrlimit(resource.RLIMIT_DATA, (96 << 20,) * 2)\n"
+        "fd = os.open(sys.argv[1], os.O_RDONLY)\n"
+        "one = LoadSnapshot(fd, os.fstat(fd).st_size); one.look(); print(one.outcome())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(snapshot)], capture_output=True, text=True, timeout=60, check=False)
+    assert reason in done.stdout, done.stderr
+    assert LOOK_BYTES_MAX < 1024 * 16_000
+
+
+def test_numbers_are_bounded_over_all_looks(snapshot: Path) -> None:
+    raw = msgspec.msgpack.encode({"queues": [[1] * 16] * 16})
+    with open(snapshot, "r+b") as file:
+        file.seek(12)
+        file.write(struct.pack("<I", len(raw)) + raw)
+        file.flush()
+        watched = LoadSnapshot(file.fileno(), 12 + 2 * SLOT)
+        for _ in range(3):
+            watched.look()
+        assert "values" in watched.looks[-1]["slots"][0]
+        watched._numbers = NUMBERS_MAX
+        watched.look()
+    assert watched.looks[-1]["slots"][0] == {"error": f"more than {NUMBERS_MAX} numbers in all"}
 
 
 @pytest.mark.parametrize(
@@ -454,5 +670,5 @@ def test_a_slot_of_nonsense_is_told_and_the_others_are_kept(collect: Collect, st
     scheduler.do(f"write {12 + SLOT} {(struct.pack('<I', SLOT) + b'x').hex()}")
     found = collect("rings", request(scheduler.pid, looks=1))
     outcome, why = told(found, snapshot.name)
-    assert outcome == "PARTIAL" and "slot 1: type 0xc1 is not read" in why
+    assert outcome == "PARTIAL" and "slot 1: a payload of 16384 bytes is more than a load snapshot holds" in why
     assert found.json(f"rings/{snapshot.name}.1.json")["looks"][0]["slots"][0] == {"values": {"num_running_reqs": 5}}
