@@ -55,6 +55,12 @@ class Scene:
         self.wchans: dict[int, str] = {}
         self.stacks: dict[tuple[int, str], list[list[str]]] = {}
         self.cpu: dict[tuple[int, int], list[float]] = {}
+        self.others: dict[int, list[tuple[int, str, list[list[str]]]]] = {}
+        """pid to further threads (tid, name, frames in each sample): of one name, or of ids that matter."""
+        self.unread: set[int] = set()
+        """Processes whose stacks could not be read."""
+        self.objects_in = {1, 2, 3}
+        """Samples in which `objects` was read; in the others the look found nothing."""
         self.gil: dict[int, str] = {}
         """pid to the name of the thread that owns its GIL in every sample."""
         self.objects: dict[int, dict[str, list[dict[str, Any]]]] = {}
@@ -143,7 +149,8 @@ class Scene:
                 self._process(pid, sample, at)
             self._metrics_text(sample, at)
             for pid, read in self.objects.items():
-                live = {"at_ns": at, "python": "3.11", "values": [], "queues": [], "locks": [], "waits": [], "notes": []} | read
+                live = {"at_ns": at, "python": "3.11", "values": [], "queues": [], "locks": [], "waits": [], "notes": []}
+                live |= read if sample in self.objects_in else {}
                 self._add("objects", f"objects/pid-{pid}.{sample}.json", "live-json", json.dumps(live), pid=pid, sample=sample, at=at)
         self._ring()
         if self.health is not None:
@@ -162,11 +169,14 @@ class Scene:
     def _stack(self, pid: int, sample: int, at: int) -> None:
         default = {API: ["Runner.run (asyncio/runners.py)"], CORE: CORE_WAITS}.get(pid, IN_STEP if sample % 2 else IN_COLLECTIVE)
         mine = {t: s for (p, t), s in self.stacks.items() if p == pid} or {"MainThread": [default] * 3}
+        if pid in self.unread:
+            self._attempt("stacks", pid, sample, Outcome.DENIED, "not permitted", at)
+            return
         threads = []
-        for name, samples in mine.items():
+        placed = [(pid if name == "MainThread" else pid + 1000, name, samples) for name, samples in mine.items()]
+        for tid, name, samples in (*placed, *self.others.get(pid, [])):
             if sample > len(samples):
                 continue
-            tid = pid if name == "MainThread" else pid + 1000
             frames = [
                 {
                     "name": f.split(" (")[0],

@@ -56,8 +56,17 @@ def test_two_threads_in_nccl_s_launch_are_a_deadlock_of_the_host(scene, tell):
     s.everywhere(RANK1, ENQUEUE)
     s.everywhere(RANK1, [*ENQUEUE[:2], "push (engine/kv.py)", "Thread.run (threading.py)"], thread="pusher")
     told = tell(s)
-    assert told.grade("nccl-host-enqueue-deadlock") == "established"
-    assert told.root == ("nccl-host-enqueue-deadlock", 1)
+    assert told.grade("nccl-host-enqueue-deadlock") == "supported"
+    assert {f.ranks for f in told.report.findings if f.id == "nccl-host-enqueue-deadlock"} == {(1,)}
+
+
+def test_a_launch_that_waits_for_a_rank_outside_is_a_victim(scene, tell):
+    s = scene()
+    s.hang(0, WORKER_IDLES)
+    s.everywhere(RANK1, ENQUEUE)
+    s.everywhere(RANK1, [*ENQUEUE[:2], "push (engine/kv.py)", "Thread.run (threading.py)"], thread="pusher")
+    told = tell(s)
+    assert told.root == ("rank-divergence-collective", 0)
 
 
 @pytest.mark.parametrize("second", ["alone", "moves"])

@@ -136,15 +136,32 @@ def test_a_refused_item_is_told_with_the_queue_s_capacity(scene, tell):
 
 def test_calls_that_one_rank_leaves_in_the_ring_are_that_rank_s(scene, tell):
     s = scene(ranks=2)
-    s.still()
-    s.everywhere(CORE, CORE_WAITS)
-    s.everywhere(WORKER, IN_COLLECTIVE)
-    s.stacks[RANK1, "MainThread"] = []
+    s.hang(1, ["read (engine/plugin.py)", *IN_TAKE[1:]])
+    s.everywhere(RANK1, ["take (engine/plugin.py)", *IN_TAKE[1:]])
     s.ring = [["111", "111", "110", "110", "000"]] * 3
     told = tell(s)
     assert told.grade("rank-not-responding") == "established"
-    assert told.by_id["rank-not-responding"].ranks == (1,)
+    assert told.by_id["rank-not-responding"].ranks == (1,) and told.root[1] == 1
     assert "has not taken 2 call(s) (execute_model)" in told.by_id["rank-not-responding"].title
+
+
+@pytest.mark.parametrize("frames", [[], ["Event.synchronize (torch/cuda/streams.py)", *IN_TAKE[1:]]], ids=["unseen", "waits for its GPU"])
+def test_a_rank_that_may_be_behind_because_of_a_peer_is_not_named_for_it(scene, tell, frames):
+    s = scene(ranks=2)
+    s.hang(1, frames)
+    s.everywhere(WORKER, WORKER_IDLES)
+    s.ring = [["111", "111", "110", "110", "000"]] * 3
+    told = tell(s)
+    assert "rank-not-responding" not in told.established and told.root[0] != "rank-not-responding"
+
+
+def test_a_rank_that_moves_while_calls_wait_is_in_a_long_step(scene, tell):
+    s = scene(ranks=2)
+    s.hang(1, IN_TAKE)
+    s.stacks[RANK1, "MainThread"] = [IN_TAKE, ["other (engine/tables.py)", *IN_TAKE], ["third (engine/tables.py)", *IN_TAKE]]
+    s.ring = [["110", "110"]] * 3
+    told = tell(s)
+    assert "rank-not-responding" not in told.by_id
 
 
 @pytest.mark.parametrize(
@@ -205,7 +222,7 @@ def test_a_single_slot_is_incompatible_only_where_an_overlapping_pass_failed_at_
     assert tell(s).grade("execution-mode-incompatible") is None
 
 
-def test_an_overlapping_pass_that_waits_at_a_single_slot_is_established(scene, tell):
+def test_an_overlapping_pass_that_waits_at_a_single_slot_is_supported(scene, tell):
     s = scene()
     s.hang(1, IN_PUT)
     s.everywhere(RANK1, IN_PUT)
@@ -214,7 +231,7 @@ def test_an_overlapping_pass_that_waits_at_a_single_slot_is_established(scene, t
     s.everywhere(WORKER, ["Queue.get (queue.py)"], thread="WorkerAsyncOutputCopy")
     s.objects[RANK1] = {"queues": [queue(depth=1, maxsize=1, putting=[RANK1])]}
     told = tell(s)
-    assert told.grade("execution-mode-incompatible") == "established"
+    assert told.grade("execution-mode-incompatible") == "supported"
     assert told.root == ("queue-at-capacity", 1)
 
 
@@ -254,3 +271,74 @@ def test_a_delivery_thread_that_waits_for_its_gpu_may_wait_for_a_peer(scene, tel
     s.everywhere(RANK1, WORKER_IDLES)
     s.everywhere(WORKER, ["Event.synchronize (torch/cuda/streams.py)", "Output.get_output (runner.py)"], thread="WorkerAsyncOutputCopy")
     assert tell(s).root == (None, None)
+
+
+# ---- what may not be said
+
+
+def test_threads_of_one_name_are_not_one_thread(scene, tell):
+    s = deadlock(scene())
+    loop = ["loop (engine/kv.py)", "Thread.run (threading.py)"]
+    s.others[RANK1] = [(9001, "writer", [loop] * 3), (9002, "writer", [["read (io.py)", *loop]] * 3)]
+    s.objects[RANK1] = {"locks": [lock(1, "a", [RANK1], inside=[9001]), lock(2, "b", [9001], inside=[9002])]}
+    told = tell(s)
+    assert told.grade("circular-wait") is None and "lock-deadlock" not in told.established
+    assert any('thread "writer" (tid 9002)' in w.waits_for for w in told.report.waits)
+
+
+def test_a_second_thread_called_mainthread_is_not_the_main_thread(scene, tell):
+    s = deadlock(scene())
+    s.others[RANK1] = [(9001, "MainThread", [["read (io.py)", "Thread.run (threading.py)"]] * 3)]
+    s.objects[RANK1] = {"locks": [lock(1, "a", [RANK1], inside=[9001])]}
+    told = tell(s)
+    assert told.grade("circular-wait") is None
+
+
+def test_a_lock_that_the_newest_look_no_longer_shows_is_no_wait(scene, tell):
+    s = deadlock(scene())
+    s.objects_in = {1, 2}
+    told = tell(s)
+    assert "lock-deadlock" not in told.established and not any(w.detail.startswith("table_lock") for w in told.report.waits)
+
+
+def test_a_full_queue_whose_consumer_moves_is_back_pressure(scene, tell):
+    s = scene()
+    s.hang(1, IN_PUT)
+    s.everywhere(RANK1, IN_PUT)
+    s.stacks[RANK1, "writer"] = [["write (d.py)", "Thread.run (threading.py)"], ["fsync (d.py)"], ["seek (d.py)"]]
+    s.objects[RANK1] = {"queues": [queue(putting=[RANK1], takers=[WRITER])]}
+    assert tell(s).grade("queue-at-capacity") is None
+
+
+def test_a_rank_whose_stack_was_not_read_is_possibly_waited_for(scene, tell):
+    s = scene(ranks=3)
+    s.hang(1, ["read (engine/plugin.py)", *IN_TAKE[1:]])
+    s.unread = {WORKER + 2}
+    told = tell(s)
+    grades = {w.target_rank: w.grade.value for w in told.report.waits if w.via == "collective" and w.waiter_rank == 0}
+    assert grades[2] == "possible" and grades[1] in ("established", "supported")
+
+
+def test_one_collective_in_two_spellings_is_one(scene, tell):
+    s = scene()
+    s.hang(1, [f.replace("all_reduce", "allreduce") for f in IN_COLLECTIVE])
+    told = tell(s)
+    assert told.grade("rank-divergence-collective") is None and told.grade("circular-wait") is None
+
+
+def test_a_traceback_that_was_handled_is_no_failure_behind_a_result(scene, tell):
+    s = delivery(scene())
+    s.lines = [line for line in s.lines if "WorkerProc hit" not in line and "Traceback" not in line and "lookup failed" not in line]
+    s.traceback(-20, "Worker_TP0", WORKER, "Retrying the transfer", "ConnectionError: reset")
+    assert "failure-head-of-line-blocked" not in tell(s).established
+
+
+def test_many_ranks_in_two_collectives_make_a_bounded_graph(scene, tell):
+    s = scene(ranks=64)
+    s.still()
+    s.everywhere(CORE, CORE_WAITS)
+    for rank in range(64):
+        s.everywhere(WORKER + rank, IN_COLLECTIVE if rank % 2 else [f.replace("all_reduce", "all_gather") for f in IN_COLLECTIVE])
+    told = tell(s)
+    assert 64 < len(told.report.waits) <= 64 * 9 + 1
+    assert "24 more ranks of its group" in {w.waits_for for w in told.report.waits}

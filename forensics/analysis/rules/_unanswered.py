@@ -8,27 +8,31 @@ from forensics.analysis.rings import untaken
 from forensics.analysis.rules._contract import grade
 from forensics.analysis.stacks import place
 from forensics.analysis.view import View
-from forensics.model import Finding, FindingRole, Severity
+from forensics.model import Finding, FindingRole, Grade, Severity
+
+FOR_OTHERS = frozenset({"collective", "gpu-sync", "poll", "future", "unknown"})
+"""States in which a rank may be behind because of a peer: it is not named for being behind."""
 
 
 def untaken_calls(view: View) -> Iterator[Finding]:
-    """Calls that every other rank of the node has taken out of the ring, and one leaves there."""
-    if view.stall is None or view.moving:
+    """Calls that other ranks of the node have taken out of the ring, and one that does something of its own leaves there."""
+    if view.stall is None or view.stall.grade.strength < Grade.SUPPORTED.strength:
         return
-    left = [u for u in untaken(view) if u.taken_by]
+    left = [u for u in untaken(view) if u.taken_by and u.process in view.standing]
     for one in left:
         thread = view.main_thread(one.process)
-        if thread is not None and thread.state == "collective":
-            continue  # it is behind because of those that it waits for there
+        if thread is not None and (thread.state in FOR_OTHERS or thread.moved):
+            continue
         names = ", ".join(dict.fromkeys(name for name in one.calls if name)) or "calls"
         yield view.finding(
             "rank-not-responding",
-            grade(observed=len(left) == 1, agreeing=2),
+            # of a rank whose stack was not read nobody knows whether it waits for a peer
+            grade(observed=thread is not None and len(left) == 1, agreeing=2, whole=view.stall.grade is Grade.ESTABLISHED),
             title=f"{view.name(one.process)} has not taken {len(one.calls)} call(s) ({names}) that "
             f"{len(one.taken_by)} other rank(s) took out of the ring",
             because=[*one.refs, *([thread.last.ref] if thread else [])],
             severity=Severity.CRITICAL,
-            role=FindingRole.ROOT,
+            role=FindingRole.ROOT if thread else FindingRole.CASCADE,
             processes=[one.process],
             since=view.stall.since,
             does_not_show="what it does instead: that is in its stack" if not thread else "",
@@ -38,16 +42,17 @@ def untaken_calls(view: View) -> Iterator[Finding]:
 
 def undelivered_answer(view: View) -> Iterator[Finding]:
     """The rank whose answer the core waits for has one in hand: the thread that would deliver it stands inside it."""
-    if view.stall is None or not view.stall.live or view.moving:
+    if view.stall is None or not view.stall.live or view.stall.grade.strength < Grade.SUPPORTED.strength:
         return
     asked = [t for c in view.cores if (t := view.main_thread(c)) and t.state in ("rpc-response", "future") and t.steady]
-    for worker in view.workers:
+    for worker in view.standing:
         if not asked or not worker.rank or worker.rank.rank != view.output_rank:
             continue
         carriers = [t for t in view.threads_of(worker) if t.name in view.profile.delivery_threads]
-        # a GPU may itself wait for a peer, inside a collective's kernel
-        elsewhere = {"queue-get", "gpu-sync"} if len(view.workers) > 1 else {"queue-get"}
-        stuck = [t for t in carriers if t.state not in elsewhere and t.steady and t.moved is False]
+        # a GPU may itself wait for a peer, inside a collective's kernel; so may a line that is no known wait (an event of torch's own)
+        elsewhere = {"queue-get"} | (set(FOR_OTHERS) | {"lock", "running"} if len(view.workers) > 1 else set())
+        at_a_lock = {tid for lock in view.locks if lock.process is worker for tid in lock.waiters}
+        stuck = [t for t in carriers if (t.state not in elsewhere or t.tid in at_a_lock) and t.steady and t.moved is False]
         if stuck:
             frame = place(stuck[0])
             yield view.finding(

@@ -45,7 +45,7 @@ def evaluate(view: View) -> Iterator[Finding]:
 def _read_live(view: View, process: EngineProcess | None) -> list[QueueDepth]:
     """The full queues of that process, each in its newest reading: one of them refused."""
     live = sorted((q for q in view.of(QueueDepth) if q.kind == "live"), key=lambda q: q.sample)
-    mine = {q.queue: q for q in live if process and q.pid == process.pid}
+    mine = {q.queue: q for q in live if process and (q.node, q.pid) == (process.info.node, process.pid)}
     return [q for q in mine.values() if q.capacity and q.depth >= q.capacity]
 
 

@@ -14,14 +14,16 @@ def evaluate(view: View) -> Iterator[Finding]:
     for edges in cycles(view.waits):
         weakest = min((w.grade for w in edges), key=lambda g: g.strength)
         names = [w.waiter for w in edges]
-        who = [p for p in view.engine.processes if any(view.name(p) in name for name in names)]
+        who = [p for p in view.engine.processes if any(w.waiter_at == (p.info.node, p.pid) for w in edges)]
+        # where ranks wait for each other in collectives, nobody knows which of them is at the right one
+        among_ranks = any(w.via == "collective" for w in edges)
         yield view.finding(
             "circular-wait",
             grade(observed=weakest is Grade.ESTABLISHED, agreeing=2 if weakest is Grade.SUPPORTED else 0),
             title=_title(view, names, who),
             because=[w.ref for w in edges],
             severity=Severity.CRITICAL if weakest.strength >= Grade.SUPPORTED.strength else Severity.WARNING,
-            role=FindingRole.ROOT,
+            role=FindingRole.CASCADE if among_ranks else FindingRole.ROOT,
             processes=who,
             since=view.stall.since if view.stall else None,
             does_not_show="how the circle was closed: for that the order of events is needed",

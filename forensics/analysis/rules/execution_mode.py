@@ -9,7 +9,7 @@ from forensics.analysis.rules._contract import CannotTell, Rule, grade
 from forensics.analysis.rules._raised import worker_exceptions
 from forensics.analysis.rules._victims import REFUSALS
 from forensics.analysis.view import View
-from forensics.model import EngineProcess, EvidenceRef, Finding, FindingRole, LiveValue, QueueDepth, Severity
+from forensics.model import EngineProcess, Finding, FindingRole, LiveValue, QueueDepth, Severity
 
 _SIZES = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
 
@@ -27,16 +27,17 @@ def _mode(view: View, said: list[mode.Reading]) -> Finding:
     effective = [r for r in said if r.effective] or said
     on = effective[0].overlapping
     agreed = {r.overlapping for r in effective} == {on}
-    asked = [r for r in said if not r.effective and r.overlapping is not on]
-    values = {v.name: v for v in view.of(LiveValue) if v.name in (*_SIZES, "execute_timeout_s")}
+    values = {v.name: v for v in view.of(LiveValue) if v.name in _SIZES and not v.torn}
     sizes = [f"{name.split('_')[0]} parallel {values[name].value}" for name in _SIZES if name in values]
     limit = view.engine.execute_timeout_s or view.profile.execute_timeout_default_s
     sizes += [f"limit of one call {limit:g} s"] if limit else []
-    words = f"Asynchronous scheduling is {'on' if on else 'off'}, as {', '.join(dict.fromkeys(r.where for r in effective))} say"
-    words += f", although {asked[0].where} says otherwise" if asked else ""
+    others = [r for r in said if r.overlapping is not on]
+    where = dict.fromkeys(r.where for r in effective if r.overlapping is on)
+    words = f"Asynchronous scheduling is {'on' if on else 'off'}, by {', '.join(where)}"
+    words += f", although {others[0].where} says otherwise" if others else ""
     return view.finding(
         "execution-mode",
-        grade(observed=effective[0].effective and effective[0].certain and agreed, agreeing=2 if agreed else 0),
+        grade(observed=effective[0].effective and effective[0].certain and agreed, agreeing=len(effective) if agreed else 0),
         title="; ".join([words, *sizes]),
         because=[*(r.ref for r in effective), *(values[n].ref for n in values)],
         does_not_show="" if agreed else "which of the contradicting sources is right",
@@ -44,24 +45,27 @@ def _mode(view: View, said: list[mode.Reading]) -> Finding:
 
 
 def _incompatible(view: View, effective: list[mode.Reading]) -> Iterator[Finding]:
-    """A queue with room for one, at which a worker failed or waits, while several passes are under way."""
-    raised = {p.pid for hit, p in worker_exceptions(view) if p and hit.fields.get("exc_type") in REFUSALS}
-    for worker in view.workers:
-        single = [q for q in view.of(QueueDepth) if q.kind == "live" and q.pid == worker.pid and q.node == worker.info.node]
-        single = [q for q in single if q.capacity == 1 and q.depth == 1]
-        waiting = [q for q in single if any(t.tid in q.putting and t.main for t in view.threads_of(worker))]
-        at_fault = waiting or (single if worker.pid in raised else [])
-        if at_fault:
-            refs = [r.ref for r in effective]
-            yield _single(view, worker, at_fault[-1], "waits for room in it" if waiting else "was refused by it", refs)
+    """Room for one, at which a worker failed or its main thread waits without end, while several passes are under way."""
+    raised = {(p.info.node, p.pid) for hit, p in worker_exceptions(view) if p and hit.fields.get("exc_type") in REFUSALS}
+    for worker in view.standing:
+        mine = (worker.info.node, worker.pid)
+        single = [q for q in view.of(QueueDepth) if q.kind == "live" and (q.node, q.pid) == mine and q.capacity == 1 and q.depth == 1]
+        main = view.main_thread(worker)
+        waiting = [q for q in single if main and main.tid in q.putting and main.moved is False]
+        same = [q for q in waiting if q.address == waiting[-1].address]
+        if len({q.sample for q in same}) > 1 and view.fresh(same[-1]):
+            yield _single(view, worker, same[-1], "waits for room in it", effective, observed=False)
+        elif mine in raised and single:
+            yield _single(view, worker, single[-1], "was refused by it", effective, observed=True)
 
 
-def _single(view: View, worker: EngineProcess, queue: QueueDepth, what: str, refs: list[EvidenceRef]) -> Finding:
+def _single(view: View, worker: EngineProcess, queue: QueueDepth, what: str, effective: list[mode.Reading], observed: bool) -> Finding:
     return view.finding(
         "execution-mode-incompatible",
-        grade(observed=True),
+        # a hand-over with room for one is legitimate as long as somebody takes
+        grade(observed=observed and effective[0].certain, agreeing=2),
         title=f"{view.name(worker)} runs overlapping passes over room for one: {queue.queue} holds 1 of 1, and a pass {what}",
-        because=[queue.ref, *refs],
+        because=[queue.ref, *(r.ref for r in effective)],
         severity=Severity.CRITICAL,
         role=FindingRole.CASCADE,
         processes=[worker],

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from forensics.analysis.rules._contract import Rule, grade
-from forensics.analysis.stacks import ThreadView, frame_text
+from forensics.analysis.stacks import ThreadView, frame_text, motion, place
 from forensics.analysis.view import View
 from forensics.model import EngineProcess, Finding, FindingRole, Role, Severity
 
@@ -17,9 +17,7 @@ _TAG = "Waiting for the GIL"
 
 
 def evaluate(view: View) -> Iterator[Finding]:
-    if view.moving or view.stall is None:
-        return
-    for process in view.engine.processes:
+    for process in view.standing:
         if process.role not in (Role.CORE, Role.WORKER):
             continue
         threads = view.threads_of(process)
@@ -30,17 +28,23 @@ def evaluate(view: View) -> Iterator[Finding]:
 
 
 def _takes(thread: ThreadView) -> bool:
-    """In its last two samples: native frames are read only once an engine is known to stand still."""
-    return all(_TAG in s.tags or re.search(_TAKES, frame_text(s.shown[:12])) for s in thread.samples[-2:])
+    """In its last look: native frames are read only once an engine is known to stand still."""
+    last = thread.last
+    return _TAG in last.tags or re.search(_TAKES, frame_text(last.shown[:12])) is not None
+
+
+def _idle(view: View, process: EngineProcess, waiting: list[ThreadView]) -> bool:
+    return all(motion(t, view.cpu_of(process, t.tid)) == "stuck" for t in waiting)
 
 
 def _held(view: View, process: EngineProcess, holder: ThreadView, waiting: list[ThreadView]) -> Finding:
-    frame = holder.last.frames[0] if holder.last.frames else None
+    frame = place(holder) if holder.last.frames else None
     where = f" in {frame.name} ({frame.file}:{frame.line})" if frame else ""
     return view.finding(
         "gil-held",
-        grade(observed=True),
-        title=f'Thread "{holder.name or holder.tid}" of {view.name(process)} keeps the GIL{where}, and {len(waiting)} other(s) wait for it',
+        # between two looks the lock may have been handed over; a waiter seen in two of them that used no processor was not
+        grade(observed=sum(_TAG in s.tags or bool(s.mixed) for s in waiting[0].samples) > 1 and _idle(view, process, waiting), agreeing=2),
+        title=f"Thread {holder.label} of {view.name(process)} keeps the GIL{where}, and {len(waiting)} other(s) wait for it",
         because=[holder.samples[0].ref, holder.last.ref, *(t.last.ref for t in waiting[:4])],
         severity=Severity.CRITICAL if any(t.main for t in waiting) else Severity.WARNING,
         role=FindingRole.ROOT if any(t.main for t in waiting) else FindingRole.CONTEXT,

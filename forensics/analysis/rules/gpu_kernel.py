@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from forensics.analysis.rules._contract import Rule, grade
 from forensics.analysis.view import View
-from forensics.model import Finding, FindingRole, GpuSample, Severity
+from forensics.model import Finding, FindingRole, GpuSample, Role, Severity
 
 BUSY_PERCENT = 90.0
 LOW_POWER = 0.5
@@ -14,10 +14,8 @@ LOW_POWER = 0.5
 
 
 def evaluate(view: View) -> Iterator[Finding]:
-    if view.moving or view.stall is None:
-        return
     found = []
-    for worker in view.workers:
+    for worker in (p for p in view.standing if p.role is Role.WORKER):
         thread = view.main_thread(worker)
         if thread is None or thread.state != "gpu-sync" or not thread.steady or len(thread.samples) < 2 or thread.moved:
             continue
@@ -37,7 +35,7 @@ def evaluate(view: View) -> Iterator[Finding]:
             # behind a collective that one peer never joined, the GPU of every other rank looks like this
             role=FindingRole.ROOT if len(view.workers) == 1 and view.engine.world_size in (None, 1) else FindingRole.CONTEXT,
             processes=[worker],
-            since=view.stall.since,
+            since=view.stall.since if view.stall else None,
             does_not_show="which kernel it is, and whether it waits for the host or for a peer",
             would_settle=["a GPU core dump or cuda-gdb", "the peers' operation counts"],
         )

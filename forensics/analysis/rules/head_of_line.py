@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from forensics.analysis.rules._contract import Rule, grade
-from forensics.analysis.rules._raised import told_at, worker_exceptions
+from forensics.analysis.rules._raised import doubts, told_at, worker_exceptions
 from forensics.analysis.stacks import place
 from forensics.analysis.times import SECOND, duration, iso
 from forensics.analysis.view import View
@@ -27,13 +27,14 @@ def _seen_waiting(view: View) -> Iterator[Finding]:
     if view.moving:
         return
     for hit, process in worker_exceptions(view):
-        if process is None or hit.at is None or told_at(view, hit):
+        if process is None or hit.at is None or told_at(view, hit) or process not in view.standing:
             continue
         # only the output rank's failures are sent at all
         if process.rank is None or process.rank.rank != view.output_rank:
             continue
         stuck = [t for t in view.threads_of(process) if t.name in view.profile.delivery_threads and t.state != "queue-get"]
-        queued = [v for v in view.of(LiveValue) if v.pid == process.pid and v.name == "async_output_queue"]
+        mine = (process.info.node, process.pid)
+        queued = [v for v in view.of(LiveValue) if (v.node, v.pid) == mine and v.name == "async_output_queue" and not v.torn]
         if not stuck or not (stuck[0].steady and stuck[0].moved is False) or any(v.value == "0" for v in queued):
             continue
         learned = next((h for h in view.hits_of("vllm-rpc-timeout") if h.at and hit.at.before(h.at)), None)
@@ -43,7 +44,10 @@ def _seen_waiting(view: View) -> Iterator[Finding]:
         where = f"{frame.name} ({frame.file}:{frame.line})" + (f" since {iso(at.earliest_ns)} at the latest" if at else "")
         yield view.finding(
             "failure-head-of-line-blocked",
-            grade(observed=True),
+            # a traceback alone may have been handled; a queue that holds something behind the result is what was not delivered
+            grade(
+                observed=hit.signature == "vllm-worker-exception" and bool(queued), alternatives=doubts(view, hit, process)[1], agreeing=2
+            ),
             title=f"The failure of {view.name(process)} at {iso(hit.at.earliest_ns)} waits behind an unfinished result: "
             f'its delivery thread "{stuck[0].name}" stands in {where}; {told}',
             because=[

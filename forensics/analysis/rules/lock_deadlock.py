@@ -18,7 +18,7 @@ def evaluate(view: View) -> Iterator[Finding]:
         return
     read = list(_read(view))
     yield from read
-    for process in view.engine.processes:
+    for process in view.standing:
         if any(process.pid in f.pids and process.info.node in f.nodes for f in read):
             continue
         blocked = [t for t in view.threads_of(process) if t.state == "lock" and t.steady and t.moved is not True]
@@ -28,7 +28,7 @@ def evaluate(view: View) -> Iterator[Finding]:
         together = [t for t in blocked if files.count(t.last.frames[0].file) > 1]
         if len(together) < 2 or _contradicted(view, process, together):
             continue
-        names = " and ".join(f'"{t.name or t.tid}" ({_place(t)})' for t in together[:3])
+        names = " and ".join(f"{t.label} ({_place(t)})" for t in together[:3])
         yield view.finding(
             "lock-deadlock",
             # a plain lock stores no owner, and a frame does not name the lock: stacks alone allow no more than this
@@ -46,13 +46,9 @@ def evaluate(view: View) -> Iterator[Finding]:
 
 def _read(view: View) -> Iterator[Finding]:
     """Circles of lock waits: the waiter known by the word that the kernel holds it at, the holder by the lock or by a with block."""
-    for edges in cycles(view.waits):
-        if {w.via for w in edges} != {"lock"}:
-            continue
+    for edges in cycles([w for w in view.waits if w.via == "lock"]):
         threads = [w.waiter for w in edges]
-        process = next((p for p in view.engine.processes if all(view.name(p) in name for name in threads)), None)
-        if process is None:
-            continue
+        process = next(p for p in view.engine.processes if edges[0].waiter_at == (p.info.node, p.pid))
         weakest = min((w.grade for w in edges), key=lambda g: g.strength)
         locks = [lock for lock in view.locks if lock.process is process and any(w.detail == lock.words for w in edges)]
         short = {name: name.replace(f" of {view.name(process)}", "").replace(view.name(process), "the main thread") for name in threads}
@@ -60,7 +56,9 @@ def _read(view: View) -> Iterator[Finding]:
         yield view.finding(
             "lock-deadlock",
             grade(observed=weakest is Grade.ESTABLISHED, agreeing=2 if weakest is Grade.SUPPORTED else 0),
-            title=f"Threads of {view.name(process)} wait for each other's locks: {told}",
+            title=f"A thread of {view.name(process)} waits for a lock that it holds itself: {told}"
+            if len(edges) == 1
+            else f"Threads of {view.name(process)} wait for each other's locks: {told}",
             because=[*(r for lock in locks for r in lock.refs), *(w.ref for w in edges)],
             severity=Severity.CRITICAL,
             role=FindingRole.ROOT,

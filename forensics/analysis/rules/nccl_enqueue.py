@@ -14,33 +14,34 @@ _ENQUEUE = r"(?m)^(?:nccl(?:EnqueueCheck|GroupEnd\w*|GroupLaunch\w*|LaunchPrepar
 
 
 def evaluate(view: View) -> Iterator[Finding]:
-    if view.moving or view.stall is None:
-        return
-    for process in view.engine.processes:
+    for process in view.standing:
         if process.role is not Role.WORKER:
             continue
         inside = [t for t in view.threads_of(process) if _enqueues(t)]
         if len(inside) < 2:
             continue
-        twice = all(len(t.samples) > 1 and t.moved is False for t in inside)
-        names = " and ".join(f'"{t.name or t.tid}"' for t in inside[:3])
+        names = " and ".join(t.label for t in inside[:3])
+        others = [t for w in view.workers if w is not process and (t := view.main_thread(w))]
+        # a launch may wait for a peer that never comes: only where every peer is in its collective is it this rank's own doing
+        peers_in = len(others) == len(view.workers) - 1 and all(t.state in ("collective", "gpu-sync") for t in others)
         yield view.finding(
             "nccl-host-enqueue-deadlock",
-            grade(observed=twice, agreeing=2 if twice else 1),
+            grade(agreeing=2 if all(len(t.samples) > 1 and t.moved is False for t in inside) else 1),
             title=f"Threads {names} of {view.name(process)} stand in the launch of NCCL work at the same time and do not move",
             because=[r for t in inside[:4] for r in (t.samples[0].ref, t.last.ref)],
             severity=Severity.CRITICAL,
-            role=FindingRole.ROOT,
+            role=FindingRole.ROOT if peers_in else FindingRole.CASCADE,
             processes=[process],
-            since=view.stall.since,
-            does_not_show="in which order the ranks launched on the two communicators",
+            since=view.stall.since if view.stall else None,
+            does_not_show="that they wait for each other and not for a peer, and in which order the ranks launched",
+            would_settle=["the locks inside NCCL, in a core dump or a debugger"],
             next_steps=["launch on several communicators from one thread, or in one order on every rank"],
         )
 
 
 def _enqueues(thread: ThreadView) -> bool:
-    """In its last two samples: native frames are read only once an engine is known to stand still."""
-    return all(re.search(_ENQUEUE, frame_text(s.shown)) for s in thread.samples[-2:])
+    """In its last look: native frames are read only once an engine is known to stand still."""
+    return re.search(_ENQUEUE, frame_text(thread.last.shown)) is not None
 
 
 RULE = Rule(

@@ -9,7 +9,7 @@ from forensics.analysis.rules._unanswered import undelivered_answer, untaken_cal
 from forensics.analysis.rules.process_state import stays
 from forensics.analysis.stall import WORKING
 from forensics.analysis.view import View
-from forensics.model import Finding, FindingRole, QueueDepth, Severity
+from forensics.model import Finding, FindingRole, Grade, QueueDepth, Severity
 
 BUSY = WORKING - {"collective"}
 
@@ -44,7 +44,9 @@ def evaluate(view: View) -> Iterator[Finding]:
     if held := list(undelivered_answer(view)):
         yield from held
         return
-    if view.stall is None or not view.stall.live or view.moving or len(view.workers) != 1 or view.engine.world_size not in (None, 1):
+    if len(view.workers) != 1 or view.engine.world_size not in (None, 1) or view.moving:
+        return
+    if view.stall is None or not view.stall.live or view.stall.grade.strength < Grade.SUPPORTED.strength:
         return
     # a world of one: no peer can tell, but the core's wait and the worker's stack can
     worker = view.workers[0]
