@@ -57,7 +57,8 @@ def outcome(view: View, source: str) -> Outcome | None:
     tried = [a for node, a in view.case.attempts if a.collector == collector and (node in view.nodes or not node)]
     if not tried:
         return Outcome.OK if _observed(view, source) else None
-    mine = [a for a in tried if a.origin is None or a.origin.pid is None or any(a.origin.pid == p.pid for p in view.engine.processes)]
+    pids = {p.pid for p in view.engine.processes}
+    mine = [a for a in tried if a.origin is None or a.origin.pid is None or a.origin.pid in pids]
     words = [a.outcome for a in of_source(source, mine or tried)]
     if words and all(w in (Outcome.ABSENT, Outcome.EMPTY) for w in words):
         return Outcome.EMPTY if Outcome.EMPTY in words else Outcome.ABSENT

@@ -256,6 +256,8 @@ class Standing:
     """Why an engine is looked at again."""
 
     why: str
+    replicas: tuple[str, ...] = ()
+    """Which of its data-parallel replicas stand, by the label of their metrics; () for the whole engine."""
     counted: bool = True
     """It says itself that it holds work, and its counters stood still. Otherwise it may be well, and nothing that disturbs is done."""
 
@@ -281,7 +283,22 @@ def standing(engines: Sequence[EngineInstance], looks: Sequence[Look]) -> dict[s
             reading for reading in after if reading.replica not in earlier or replica_moved(earlier[reading.replica], reading) is not True
         ]
         if any(reading.held for reading in still):
-            found[engine.id] = Standing("requests are running or waiting and no counter moved")
+            stuck = tuple(reading.replica for reading in still if reading.held)
+            found[engine.id] = Standing("requests are running or waiting and no counter moved", stuck if engine.dp_size > 1 else ())
         elif still and looks[-1].clients.get(engine.id):
             found[engine.id] = Standing("clients are connected and no counter moved", counted=False)
     return found
+
+
+def stuck(engines: Sequence[EngineInstance], still: Mapping[str, Standing]) -> list[int]:
+    """Processes of the replicas that say themselves that they hold work and do not move."""
+    pids = []
+    for engine in engines:
+        seen = still.get(engine.id)
+        if seen is not None and seen.counted:
+            pids += [
+                process.pid
+                for process in engine.processes
+                if not seen.replicas or (process.rank is not None and str(process.rank.dp) in seen.replicas)
+            ]
+    return pids

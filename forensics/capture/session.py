@@ -37,6 +37,7 @@ from forensics.capture.plan import (
     make_plan,
     request,
     standing,
+    stuck,
 )
 from forensics.capture.recorder import Recorder
 from forensics.capture.runner import Runner
@@ -151,7 +152,7 @@ class _Course:
         self.waiting = list(plan.later)
         self.rounds = list(plan.rounds)
         self.stuck: list[int] = []
-        """Processes of the engines whose counters stand still."""
+        """Processes of the replicas whose counters stand still."""
         self.judged = 0
         """The last sample after which it was decided whether to look again."""
         self.latest = 2
@@ -206,8 +207,8 @@ class _Course:
                 return
             for engine, seen in still.items():
                 self.show.note(f"{engine} stands still ({seen.why}): looking again at {self.rounds[0][1]:g} s")
-            counted = {engine for engine, seen in still.items() if seen.counted}
-            self.stuck = [process.pid for engine in self.found.engines if engine.id in counted for process in engine.processes]
+            # two seconds are a long prefill; who has stood still at the next look as well is not disturbed by a longer one
+            self.stuck = stuck(self.found.engines, still) if self.latest > 2 else []
         sample, at_s = self.rounds[0]
         if self.elapsed >= at_s:
             self.rounds.pop(0)

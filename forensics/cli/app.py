@@ -138,16 +138,22 @@ def peek(
     thread: Annotated[str, typer.Option(help="Only what frames of this thread hold: its name or id.", metavar="THREAD")] = "",
     depth: Annotated[int | None, typer.Option(min=0, max=60, help="How deep to follow what an object holds.", metavar="N")] = None,
     items: Annotated[int | None, typer.Option(min=0, max=100_000, help="How many elements of each container.", metavar="N")] = None,
+    text: Annotated[bool, typer.Option("--text", help="Show texts of more than 200 characters too.")] = False,
     py_spy: Annotated[str, typer.Option("--py-spy", help="The py-spy program, where it is not found by itself.", metavar="PATH")] = "",
 ) -> None:
-    """Read live objects of a Python process in its memory. Nothing there is stopped, signalled or executed."""
+    """Read live objects of a Python process in its memory. Nothing there is stopped, signalled or executed.
+
+    Recognisable secrets (credentials, prompts, variables of the environment) are replaced; any other text is shown as it is.
+    """
     from forensics.cli.peek import peek_command
 
     try:
         address = int(at, 0) if at else None
     except ValueError:
         raise typer.BadParameter(f"{at!r} is no address such as 0x7f0012345678", param_hint="--at") from None
-    raise typer.Exit(peek_command(pid, expr, as_json=as_json, at=address, thread=thread, depth=depth, items=items, py_spy=py_spy))
+    raise typer.Exit(
+        peek_command(pid, expr, as_json=as_json, at=address, thread=thread, depth=depth, items=items, text=text, py_spy=py_spy)
+    )
 
 
 @app.command()

@@ -1,5 +1,8 @@
 """forensics peek: the live objects of a Python process, read in its memory. Nothing there is stopped, signalled or executed.
 
+Credentials, prompts and environment variables are recognised by name and by form and replaced; any other text is shown as it is,
+and only a long one needs to be asked for.
+
 Exit status:
   0  done (a long value is cut at its bounds, and says where)
   2  the expression asks for something that is not read here; the message says what can be
@@ -22,7 +25,12 @@ OK, INCOMPLETE = 0, 3
 SCHEMA = "forensics.peek/1"
 READ_BYTES, READ_SECONDS = 64 << 20, 5.0
 """More than a collector may spend: somebody waits for this one answer, and the target is not held up."""
+LONG_TEXT = 200
+"""Characters. A longer text is hardly a name or a state, and may be what somebody wrote."""
 _SEQUENCES = frozenset({"list", "tuple"})
+_OUR_WORDS = frozenset({"$type", "$at", "$cut"})
+_OF_THE_PROGRAM = frozenset({"entries", "named", "environ", "attributes"})
+"""Objects whose keys are names of the program."""
 
 
 def peek_command(
@@ -34,9 +42,13 @@ def peek_command(
     thread: str = "",
     depth: int | None = None,
     items: int | None = None,
+    text: bool = False,
     py_spy: str = "",
 ) -> int:
-    """Print what `expr` comes to in process `pid`, or, without one, the objects whose classes an expression may begin with."""
+    """Print what `expr` comes to in process `pid`, or, without one, the objects whose classes an expression may begin with.
+
+    `text` shows texts longer than LONG_TEXT too, as far as they are no recognised secret.
+    """
     from collectors._cpython import Bounds, PeekError, attach
     from forensics.bundle.redact import Redactor
 
@@ -49,7 +61,7 @@ def peek_command(
             chosen = [root for root in roots if _is_chosen(root, at, thread)]
             if not expr:
                 return _list(process, chosen, as_json, redactor)
-            return _show(process, expr, chosen, bounds, as_json, redactor)
+            return _show(process, expr, chosen, bounds, as_json, redactor, text)
     except PeekError as error:
         _say(redactor.text(str(error)), redactor.text(error.cure))
         return error.exit_code
@@ -73,7 +85,7 @@ def _is_chosen(root: Root, at: int | None, thread: str) -> bool:
     return not thread or thread in (root.thread_name, str(root.os_thread_id), str(root.thread_ident))
 
 
-def _show(process: Process, expr: str, roots: Sequence[Root], bounds: Bounds, as_json: bool, redactor: Redacting) -> int:
+def _show(process: Process, expr: str, roots: Sequence[Root], bounds: Bounds, as_json: bool, redactor: Redacting, text: bool) -> int:
     from collectors._cpython import evaluate
 
     found = evaluate(process, expr, roots, bounds)
@@ -87,7 +99,7 @@ def _show(process: Process, expr: str, roots: Sequence[Root], bounds: Bounds, as
         "address": None if found.address is None else hex(found.address),
         "torn": found.torn,
         "cut": found.cut,
-        "value": redacted(found, expr, redactor),
+        "value": redacted(found, expr, redactor) if text else without_long_texts(redacted(found, expr, redactor)),
     }
     record["root"], record["expr"] = redactor.text(found.root), redactor.text(expr)
     if as_json:
@@ -104,15 +116,44 @@ def _show(process: Process, expr: str, roots: Sequence[Root], bounds: Bounds, as
 
 
 def redacted(found: Found, expr: str, redactor: Redacting) -> Any:
-    """The value without what is secret. It is redacted under its own last name, because a key or a prompt is told by its name."""
+    """The value without what is secret. It is redacted under all names on the way to it, as it would be inside what holds it."""
     from collectors._cpython import parse
 
-    # an environment has its own marks inside
-    name = "value" if found.type == "os._Environ" else parse(expr).last_name
-    raw = json.dumps({name: found.value}, ensure_ascii=True, separators=(",", ":")).encode()
-    clean, _ = redactor.redact(raw, "live-json", "")
-    values: dict[str, Any] = json.loads(clean)
-    return next(iter(values.values()))
+    whole = found.value
+    names = parse(expr).names[::-1]
+    for name in names:
+        whole = {name: whole}
+    clean: Any = json.loads(redactor.redact(json.dumps(whole, ensure_ascii=True, separators=(",", ":")).encode(), "live-json", "")[0])
+    for _ in names:
+        if not isinstance(clean, dict):
+            return clean  # what holds it is hidden as a whole
+        clean = next(iter(clean.values()))
+    return _with_our_words(clean, found.value)
+
+
+def _with_our_words(clean: Any, value: Any, ours: bool = True) -> Any:
+    """ "$type", "$at" and "$cut" as they were: our own words are no secret, whatever they stand under (`ours`: not keys of the program)."""
+    if isinstance(clean, list) and isinstance(value, list) and len(clean) == len(value):
+        return [_with_our_words(one, was) for one, was in zip(clean, value, strict=True)]
+    if not isinstance(clean, dict) or not isinstance(value, dict):
+        return clean
+    tagged = ours and "$type" in value
+    out = {}
+    for name, one in clean.items():
+        was = value.get(name)
+        out[name] = was if ours and name in _OUR_WORDS else _with_our_words(one, was, not (tagged and name in _OF_THE_PROGRAM))
+    return out
+
+
+def without_long_texts(value: Any, name: str = "") -> Any:
+    """The value with a note in place of every long text. Environment variables went by allow-list already; digits are no text."""
+    if isinstance(value, str) and len(value) > LONG_TEXT and name != "hex":
+        return f"<text of {len(value)} characters: --text shows it>"
+    if isinstance(value, list):
+        return [without_long_texts(one) for one in value]
+    if isinstance(value, dict) and name != "environ":
+        return {key: without_long_texts(one, key) for key, one in value.items()}
+    return value
 
 
 def human(found: Found, record: dict[str, Any]) -> Iterator[str]:

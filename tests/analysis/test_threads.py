@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 
@@ -378,3 +379,16 @@ def test_another_place_in_an_earlier_look_is_judged_by_itself():
     first = ThreadStack(node="n", ref=REF, pid=1, tid=1, active=False, frames=(Frame(name="f", file="x.py"),), sample=1)
     ((view,),) = threads([first, last], FRAMES).values()
     assert view.states == ("lock", "gpu-sync")
+
+
+@pytest.mark.parametrize(
+    "line",
+    ['    (C) File "' + '", line 1, in x (' * 3000, '    (Python) File "' + '", line 1, in x' * 3000, "    f " + "(a:" * 9000],
+    ids=["native", "python", "py-spy"],
+)
+def test_a_hostile_line_is_cut_before_it_is_searched(line):
+    head = "Traceback for thread 7 (x) [] (most recent call last):"
+    began = time.process_time()
+    read("\n".join([head, *[line] * 20]), "pystack-text", pid=7)
+    read("\n".join(["Process 7: x", "Thread 7 (idle)", *[line] * 20]), "pyspy-text")
+    assert time.process_time() - began < 20, "a search that grows with the cube of a line would take hours"

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 
 import pytest
+from msgspec.structs import replace
 
 from forensics import engines
 from forensics.capture.discovery import Discovery
-from forensics.capture.plan import DEEPER, URGENT, Look, again, look, make_plan, request, standing
+from forensics.capture.plan import DEEPER, URGENT, Look, Standing, again, look, make_plan, request, standing, stuck
 from forensics.engines import ProgressReading
-from forensics.model import ProcessInfo
+from forensics.model import ProcessInfo, RankId
 
 TITLES = {1: "python3 vllm serve m --port 8100 -tp 2", 2: "VLLM::EngineCore", 3: "VLLM::Worker_TP0", 4: "VLLM::Worker_TP1"}
 PARENTS = {1: 0, 2: 1, 3: 2, 4: 2}
@@ -136,3 +137,12 @@ def test_look_reads_metrics_and_counts_clients_but_not_our_own_probes() -> None:
     seen = look(FOUND.engines, [(1, text), (999, text)], [fileset, b"garbage"])
     assert seen.clients == {"e0": 2}
     assert [(one.counters["steps"], one.running) for one in seen.progress["e0"]] == [(7, 1)]
+
+
+def test_only_processes_of_replicas_that_hold_work_and_stand_are_read_with_native_frames() -> None:
+    engine = FOUND.engines[0]
+    two = tuple(replace(p, rank=RankId(rank=0, dp=i % 2)) for i, p in enumerate(engine.processes))
+    pair = [replace(engine, processes=two, dp_size=2)]
+    assert stuck(pair, {engine.id: Standing("x", replicas=("1",))}) == [p.pid for i, p in enumerate(two) if i % 2]
+    assert stuck(pair, {engine.id: Standing("x")}) == [p.pid for p in two]
+    assert stuck(pair, {engine.id: Standing("x", counted=False)}) == [] == stuck(pair, {})

@@ -7,6 +7,8 @@ import re
 from forensics.model import Frame
 
 NAME_CHARS = 200
+LINE_CHARS = 4096
+"""Of a line of text: the patterns for frames are searched in no more."""
 FRAMES_MAX = 2048
 INNERMOST = 1536
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")

@@ -8,7 +8,7 @@ from functools import lru_cache
 import msgspec
 
 from forensics.analysis.parse._base import Input, Parser, Sink
-from forensics.analysis.parse._names import bounded, plain
+from forensics.analysis.parse._names import LINE_CHARS, bounded, plain
 from forensics.model import Frame, ProcessInfo, ThreadStack
 
 
@@ -35,7 +35,7 @@ _DECODER = msgspec.json.Decoder(list[_Thread])
 
 _PROCESS = re.compile(r"^Process (\d+): (.*)$")
 _THREAD = re.compile(r'^Thread (0x[0-9A-Fa-f]+|\d+) \((active|idle)(\+gil)?\)(?:: "(.*)")?')
-_FRAME = re.compile(r"^ {4}(\S.*) \((.*):(\d+)\)$")
+_FRAME = re.compile(r"^ {4}(\S.*) \(([^()]*):(\d{1,9})\)$")
 
 
 def _parse_json(inp: Input, sink: Sink) -> None:
@@ -97,6 +97,7 @@ def _parse_text(inp: Input, sink: Sink) -> None:
         )
 
     for line in inp.text().splitlines():
+        line = line[:LINE_CHARS]
         if m := _PROCESS.match(line):
             finish()
             head, frames = None, []

@@ -9,13 +9,13 @@ from __future__ import annotations
 import re
 
 from forensics.analysis.parse._base import Input, Parser, Sink
-from forensics.analysis.parse._names import bounded, plain
+from forensics.analysis.parse._names import LINE_CHARS, bounded, plain
 from forensics.model import Frame, ThreadStack
 
 # the name is that of the kernel: 15 bytes, which may be line ends
 _HEAD = re.compile(r"^Traceback for thread (\d+)(?: \((.{0,64}?)\))? (?:\[([^\]\n]*)\] )?\(most recent call last\):$", re.M | re.S)
-_PYTHON = re.compile(r'^ {4}\(Python\) File "(.*)", line (-?\d+), in (.*)$')
-_NATIVE = re.compile(r'^ {4}\(C\) File "(.*)", line (-?\d+), in (.*) \((.*)\)$')
+_PYTHON = re.compile(r'^ {4}\(Python\) File "([^"]*)", line (-?\d+), in (.*)$')
+_NATIVE = re.compile(r'^ {4}\(C\) File "([^"]*)", line (-?\d+), in (.*) \(([^()]*)\)$')
 _STATUS = re.compile(r"^  (?:In |Not ).*\[([^\]]*)\]$")
 _CORE_PID = re.compile(r"^ *pid: (\d+) ppid: ", re.M)
 _INSTALLED = re.compile(r"^.*/(?:site-packages|dist-packages|python3\.\d+)/")
@@ -39,6 +39,7 @@ def parse(inp: Input, sink: Sink) -> None:
         tags = _tags(head[3])
         frames: list[Frame] = []
         for line in text[head.end() : end].splitlines():
+            line = line[:LINE_CHARS]
             if m := _PYTHON.match(line):
                 frames.append(Frame(name=plain(m[3]), file=short(m[1]), line=max(0, int(m[2]))))
             elif m := _NATIVE.match(line):

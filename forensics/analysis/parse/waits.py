@@ -52,7 +52,7 @@ def thread_waits(
         wchan = files.get(f"{folder}/wchan", "").strip()
         wchan = "" if wchan == "0" else wchan
         inner = _INNER.search(files.get(f"{folder}/status", ""))
-        number = int(call[0]) if call and call[0].isdigit() else None
+        number = int(call[0]) if call and re.fullmatch(r"[0-9]{1,6}", call[0]) else None
         address = futex(call, wchan)
         name, state = (plain(stat[1]), stat[2]) if stat else ("", "")
         where = f"futex {address:#x}" if address is not None else f"system call {number}" if number is not None else " ".join(call[:1])
