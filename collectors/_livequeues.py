@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from collectors._cpython import Gone, OutOfBounds, PeekError
 from collectors._locks import Locks
 from collectors._threads import Frame, Thread
 from collectors._waits import place_of
@@ -33,7 +32,14 @@ class Queues:
         self.threads = threads
         self.found: dict[int, dict[str, Any]] = {}
 
-    def read(self) -> list[dict[str, Any]]:
+    def read(self, into: list[dict[str, Any]]) -> None:
+        """Append every queue to `into`, also where it ends in OutOfBounds."""
+        try:
+            self._read()
+        finally:
+            into += self.found.values()
+
+    def _read(self) -> None:
         for thread in self.threads:
             self._in(thread)
         for queue in list(self.found.values()):
@@ -44,7 +50,6 @@ class Queues:
                 queue["givers"] = self._users(queue["address"], "put", "put_nowait")
         for place, address in self._held():
             self._note(address, place, bounded=True)
-        return list(self.found.values())
 
     def _in(self, thread: Thread) -> None:
         for frame in thread.frames[:INNERMOST]:
@@ -86,18 +91,14 @@ class Queues:
 
     def _depth(self, address: int, kind: str) -> int | None:
         process = self.names.process
-        try:
-            if kind != "multiprocessing.queues.Queue":
-                return process.length(address)
-            # every put takes from a semaphore that began at the queue's size; items on their way in the pipe count
-            lock = process.get(process.get(address, "_sem"), "_semlock")
-            left = int.from_bytes(process.memory.read(process.memory.word(lock + _SEMAPHORE), 4), "little")
-            size = process.value(process.get(address, "_maxsize"))
-            return size - left if isinstance(size, int) and 0 <= left <= size else None
-        except (Gone, OutOfBounds):
-            raise
-        except PeekError:
-            return None
+        if kind != "multiprocessing.queues.Queue":
+            return self.names.ask(lambda: process.length(address), None, address)
+        # every put takes from a semaphore that began at the queue's size; items on their way in the pipe count
+        semaphore, size = self.names.get(address, "_sem"), self.names.plain(address, "_maxsize")
+        lock = self.names.get(semaphore, "_semlock") if semaphore else None
+        left = self.names.ask(lambda: process.memory.read(process.memory.word((lock or 0) + _SEMAPHORE), 4), None)
+        free = int.from_bytes(left, "little") if left else -1
+        return size - free if isinstance(size, int) and 0 <= free <= size else None
 
     def _users(self, address: int, *methods: str) -> list[int]:
         """Threads that run a function which calls one of these methods on the queue, wherever in it they stand."""
@@ -126,10 +127,5 @@ class Queues:
         bases = self.names.bases(holder)
         if not bases or bases[0] in ("dict", "list", "tuple", "str", "int", "float", "bool", "NoneType", "type"):
             return
-        try:
-            for name, address in self.names.process.attributes(holder).items():
-                yield f"{owner or bases[0].rpartition('.')[2]}.{name}", address
-        except (Gone, OutOfBounds):
-            raise
-        except PeekError:
-            return
+        for name, address in self.names.attributes(holder).items():
+            yield f"{owner or bases[0].rpartition('.')[2]}.{name}", address

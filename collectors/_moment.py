@@ -7,9 +7,11 @@ from functools import cached_property
 from typing import Any
 
 from collectors import _pyspy
-from collectors._cpython import Process
-from collectors._threads import Thread, at_futex, dump, runs, threads_of, tids
+from collectors._cpython import PeekError, Process
+from collectors._cpython._roots import WORDS, dump
+from collectors._threads import Thread, at_futex, blind, runs, threads_of, tids
 
+CURE = "read on the node itself, as root with CAP_SYS_PTRACE; a sandbox (gVisor) or a hardened kernel may have no such file"
 PASSING_S = 0.002
 """A waiting thread that a tracer has just looked at is on its way back to its wait: looked at once more after this."""
 
@@ -27,6 +29,22 @@ class Moment:
         if elsewhere:
             time.sleep(PASSING_S)
             self.futexes |= {tid: futex for tid in elsewhere if (futex := at_futex(process.pid, tid)) is not None}
+        if self.threads and not self.futexes and (why := self._blind()):
+            self.verdict = (
+                "PARTIAL",
+                f"no lock is told: the kernel does not say where threads wait (/proc/PID/task/TID/syscall: {why})",
+                CURE,
+            )
+
+    def _blind(self) -> str:
+        """Why nothing is known of where any thread waits; "" where something is."""
+        reasons = []
+        for tid in tids(self.process.pid):
+            try:
+                reasons.append(blind(self.process.pid, tid))
+            except OSError:  # it has ended
+                continue
+        return "" if "" in reasons else next(iter(reasons), "")
 
     def _dump(self) -> tuple[list[Any], list[Thread], _pyspy.Verdict]:
         raw = dump(self.program, self.process.pid, self.timeout_s)
@@ -35,7 +53,9 @@ class Moment:
         try:
             return raw, threads_of(self.process, raw), ("OK", "", "")
         except (ValueError, TypeError, KeyError, AttributeError):
-            return [], [], ("UNSUPPORTED", "py-spy printed something else than stacks", "")
+            return [], [], WORDS
+        except PeekError as error:
+            return [], [], (error.outcome, str(error), error.cure)
 
     @cached_property
     def second(self) -> tuple[list[Any], dict[int, Thread]]:
@@ -54,9 +74,3 @@ class Moment:
         """Whether the thread has not run at all since before its stack was read."""
         now = runs(self.process.pid, thread.tid)
         return bool(now) and now == self.before.get(thread.tid)
-
-    def stood(self, thread: Thread, depth: int) -> bool:
-        if self.slept(thread):
-            return True
-        later, outer = self.second[1].get(thread.ident), len(thread.path) - depth
-        return later is not None and later.path[-outer:] == thread.path[-outer:]

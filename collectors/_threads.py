@@ -6,18 +6,13 @@ through it, and may be of two moments for one that ran: the kernel's count of ti
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import time
 from typing import Any, NamedTuple
 
-from collectors import _pyspy
-from collectors._cpython import PeekError, Process
-from collectors._spawn import Pool
+from collectors._cpython import Process, thread_ids
+from collectors._cpython._threads import ids_on_this_node
 
-OUTPUT_LIMIT_BYTES = 32 * 1024 * 1024
-THREADS_MAX = 4096
 FRAMES_MAX = 400
 """Of one thread, innermost first: a recursion of thousands holds nothing new."""
 _FUTEX = {202, 219} if os.uname().machine == "x86_64" else {98, 128}
@@ -50,44 +45,20 @@ class Thread(NamedTuple):
     name: str
     frames: tuple[Frame, ...]
     """Innermost first."""
-    inner: int = 0
-    """As the process itself counts: differs from `tid` in a pid namespace."""
-
-    @property
-    def path(self) -> tuple[tuple[str, str, int], ...]:
-        return tuple((f.name, f.file, f.line) for f in self.frames)
-
-
-def dump(program: str, pid: int, timeout_s: float) -> list[Any] | _pyspy.Verdict:
-    """What `py-spy dump --json --locals` prints, or why there is nothing. It holds reprs of locals: only addresses may be used."""
-    pool = Pool()
-    try:
-        child = pool.start([program, "dump", "--json", "--locals", "--nonblocking", "--pid", str(pid)], timeout_s, OUTPUT_LIMIT_BYTES)
-        pool.wait()
-    finally:
-        pool.close()
-    if child.ending in ("timeout", "abandoned"):
-        return "TIMEOUT", f"py-spy gave no answer within {timeout_s:g} s", ""
-    if child.ending == "flooded":
-        return "PARTIAL", f"more than {OUTPUT_LIMIT_BYTES} bytes of stacks", ""
-    if child.rc != 0:
-        return _pyspy.classify(child.stderr.decode("utf-8", "replace"))
-    try:
-        raw = json.loads(child.stdout)
-        if isinstance(raw, list):
-            return raw
-    except (ValueError, RecursionError):
-        pass
-    return "UNSUPPORTED", "py-spy printed something else than stacks", ""
 
 
 def threads_of(process: Process, raw: list[Any]) -> list[Thread]:
     """Every Python thread in a dump. Raises ValueError, TypeError, KeyError or AttributeError where it is no dump."""
-    inner = _inner_ids(process.pid)
-    return _identified(process, [_thread(thread, inner) for thread in raw], inner)
+    here = ids_on_this_node(process)
+    threads = [_thread(thread, here) for thread in raw]
+    if all(thread.tid for thread in threads):
+        return threads
+    # up to Python 3.10 py-spy would have to pause to know the kernel's ids
+    known = thread_ids(process)
+    return [thread if thread.tid else thread._replace(tid=known.get(thread.ident, 0)) for thread in threads]
 
 
-def _thread(raw: dict[str, Any], inner: dict[int, int]) -> Thread:
+def _thread(raw: dict[str, Any], here: dict[int, int]) -> Thread:
     frames = tuple(
         Frame(
             str(f["name"]),
@@ -99,40 +70,7 @@ def _thread(raw: dict[str, Any], inner: dict[int, int]) -> Thread:
         for f in raw["frames"][:FRAMES_MAX]
     )
     tid = int(raw.get("os_thread_id") or 0)
-    return Thread(inner.get(tid, tid), int(raw.get("thread_id") or 0), str(raw.get("thread_name") or ""), frames, tid)
-
-
-def _identified(process: Process, threads: list[Thread], inner: dict[int, int]) -> list[Thread]:
-    """The threads with the kernel's ids that py-spy leaves out (Python 3.10, where it would have to pause): from `threading` itself."""
-    if all(thread.tid for thread in threads):
-        return threads
-    native: dict[int, int] = {}
-    try:
-        for key, value in process.pairs(process.get(process.modules()["threading"], "_active"), THREADS_MAX):
-            ident, tid = process.value(key), process.value(process.get(value, "_native_id"))
-            if isinstance(ident, int) and isinstance(tid, int):
-                native[ident] = tid
-    except (PeekError, KeyError):
-        pass  # those that were read stand
-    ours = set(tids(process.pid))
-    found = []
-    for thread in threads:
-        tid = thread.tid or native.get(thread.ident, 0)
-        if not thread.tid and inner.get(tid, tid) not in ours:  # a forked main thread may still carry its parent's
-            tid = process.pid if thread.name == "MainThread" else 0
-        found.append(thread if thread.tid else thread._replace(tid=inner.get(tid, tid), inner=tid))
-    return found
-
-
-def _inner_ids(pid: int) -> dict[int, int]:
-    """Thread ids of another pid namespace to ours; {} where there is no other."""
-    found = {}
-    for tid in tids(pid):
-        inner = re.search(rb"^NSpid:.*\s(\d+)$", _text(f"/proc/{pid}/task/{tid}/status"), re.MULTILINE)
-        if inner is None or int(inner[1]) == tid:
-            return {}  # one namespace for all threads of a process
-        found[int(inner[1])] = tid
-    return found
+    return Thread(here.get(tid, tid), int(raw.get("thread_id") or 0), str(raw.get("thread_name") or ""), frames)
 
 
 def tids(pid: int) -> list[int]:
@@ -162,6 +100,17 @@ def at_futex(pid: int, tid: int) -> int | None:
     if len(fields) < 2 or not fields[0].isdigit() or int(fields[0]) not in _FUTEX:
         return None
     return int(fields[1], 16)
+
+
+def blind(pid: int, tid: int) -> str:
+    """Why the kernel does not say where a thread waits; "" where it does. Raises FileNotFoundError when the thread is gone."""
+    folder = f"/proc/{pid}/task/{tid}"
+    try:
+        with open(f"{folder}/syscall", "rb") as file:
+            return "" if file.read(64) else "it is empty"
+    except OSError as error:
+        os.stat(folder)
+        return error.strerror or str(error)
 
 
 def runs(pid: int, tid: int) -> bytes:

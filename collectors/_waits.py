@@ -33,7 +33,7 @@ def place_of(locks: Locks, thread: Thread, address: int) -> str:
     position = names.position(frame)
     methods = [thread.frames[depth - 1].function] if depth else ["get", "put", "wait", "join", "acquire"]
     expressions = position.calls(*methods) if position else []
-    expressions += [expr for items in position.entering() for expr in items] if position else []
+    expressions += position.entering() if position else []
     for expr in expressions:
         if position and address in names.all(expr, frame, position):
             return names.spelled(expr, frame)

@@ -1,7 +1,6 @@
-"""What the source of a running function says of one line: which `with` blocks it lies in, what it takes there, what it calls.
+"""What the source of a running function says of one line: what a `with` statement takes there, what is called.
 
-Lines are all that a stack gives, so only what a line proves is told. A `with` line itself proves nothing: the block is
-entered and left there (from 3.10 on its `__exit__` runs under that line). The text is read and parsed here and never leaves.
+It names what was found in memory, and nothing more is concluded from it. The text is read and parsed here and never leaves.
 """
 
 from __future__ import annotations
@@ -24,18 +23,6 @@ def own(node: ast.AST) -> Iterator[ast.AST]:
             todo += ast.iter_child_nodes(child)
 
 
-class Block:
-    """One `with X:` whose body holds the line."""
-
-    def __init__(self, node: ast.With, item: int) -> None:
-        self.expr, self.line = node.items[item].context_expr, node.lineno
-        body = [n for part in node.body for n in ast.walk(part)]
-        taken = {ast.unparse(n) for n in ast.walk(self.expr) if isinstance(n, (ast.Name, ast.Attribute))}
-        changed = {ast.unparse(n) for n in body if isinstance(getattr(n, "ctx", None), (ast.Store, ast.Del))}
-        # a block that lets go of something half-way, or gives its name to something else, may no longer hold what it took
-        self.certain = not (taken & changed or any(isinstance(n, ast.Attribute) and n.attr == "release" for n in body))
-
-
 class Scope:
     """A function with what must be known of it, whatever line of it is asked for."""
 
@@ -45,7 +32,16 @@ class Scope:
         """It and those inside it."""
         nodes = list(own(function))
         self.withs = [node for node in nodes if isinstance(node, ast.With)]
-        self.calls = [(n, n.func) for n in nodes if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute)]
+        self.calls: dict[str, list[tuple[ast.Call, ast.expr]]] = {}
+        """Name of a method to (X.method(…), X)."""
+        self.attributes: dict[str, list[ast.expr]] = {}
+        """Name of an attribute to the X of every X.attribute, called or not."""
+        for node in nodes:
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                self.calls.setdefault(node.func.attr, []).append((node, node.func.value))
+            elif isinstance(node, ast.Attribute):
+                self.attributes.setdefault(node.attr, []).append(node.value)
+        self.texts = {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
         self._global = _declared(nodes, ast.Global)
         self._enclosing = enclosing
 
@@ -64,29 +60,25 @@ class Position:
     def __init__(self, scope: Scope, line: int) -> None:
         self._scope, self.line = scope, line
 
-    def blocks(self) -> list[Block]:
-        """The `with` blocks whose body the line is inside of, outermost first."""
-        found = []
-        for node in self._scope.withs:
-            if node.body[0].lineno > _header_end(node):
-                first = min([node.body[0].lineno, *(d.lineno for d in getattr(node.body[0], "decorator_list", ()))])
-                if first <= self.line <= (node.body[-1].end_lineno or 0):
-                    found += [Block(node, item) for item in range(len(node.items))]
-        return sorted(found, key=lambda block: block.line)
-
-    def entering(self) -> list[list[ast.expr]]:
-        """For each `with` statement whose head holds the line: what it takes, in this order."""
+    def entering(self) -> list[ast.expr]:
+        """What the `with` statements take whose head holds the line, in this order."""
         heads = [node for node in self._scope.withs if node.lineno <= self.line <= _header_end(node)]
-        return [[item.context_expr for item in node.items] for node in heads]
+        return [item.context_expr for node in heads for item in node.items]
 
     def calls(self, *methods: str) -> list[ast.expr]:
         """X of every X.method(…) that lies on the line."""
-        here = [func for node, func in self._scope.calls if node.lineno <= self.line <= (node.end_lineno or 0)]
-        return [func.value for func in here if func.attr in methods]
+        found = [call for method in methods for call in self._scope.calls.get(method, ())]
+        return [owner for node, owner in found if node.lineno <= self.line <= (node.end_lineno or 0)]
 
     def anywhere(self, *methods: str) -> list[ast.expr]:
         """X of every X.method(…) in the whole function."""
-        return [func.value for _, func in self._scope.calls if func.attr in methods]
+        return [owner for method in methods for _, owner in self._scope.calls.get(method, ())]
+
+    def owners(self, *attributes: str) -> list[ast.expr]:
+        """X of every X.attribute in the whole function, called or not; [] where such a name is also a text, as for getattr."""
+        if self._scope.texts & set(attributes):
+            return []
+        return [owner for attribute in attributes for owner in self._scope.attributes.get(attribute, ())]
 
     def private(self, attribute: str) -> str:
         """An attribute as the compiler names it: `self.__lock` in class C is `_C__lock`."""

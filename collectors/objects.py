@@ -22,6 +22,7 @@ from typing import Any
 from collectors import _pyspy
 from collectors._contract import Emitter, Request, Target, Try, absence, nothing_to_do
 from collectors._cpython import PeekError, Process, attach
+from collectors._cpython._threads import ids_on_this_node
 from collectors._livequeues import Queues
 from collectors._locks import Locks, read
 from collectors._moment import Moment
@@ -46,18 +47,23 @@ def photograph(target: Target, process: Process, request: Request, program: str,
     found |= {"values": [], "queues": [], "locks": [], "waits": [], "notes": []}
     look = Moment(process, program, float(request.options.get("timeout_s", TIMEOUT_S)))
     found["at_ns"], verdict = look.at_ns, look.verdict
-    names = Names(process, sources, started_ns(target.pid), time.monotonic() + READ_S, look.threads)
-    locks = Locks(names, look.futexes)
+    notes: dict[str, str] = {}
     try:
+        names = Names(process, sources, started_ns(target.pid), time.monotonic() + READ_S, look.threads)
+        notes, locks = names.notes, Locks(names, look.futexes)
         # locks first: they are what another second would make untrue
-        inner = {thread.inner: thread.tid for thread in look.threads}
-        found["waits"] = [wait for thread in look.threads if (wait := wait_of(locks, thread, inner))]
-        found["locks"] = read(locks, look.threads, {wait["tid"] for wait in found["waits"]}, look)
-        found["queues"] = Queues(locks, look.threads).read()
+        here = ids_on_this_node(process)
+        for thread in look.threads:
+            if wait := wait_of(locks, thread, here):
+                found["waits"].append(wait)
+        read(locks, look.threads, {wait["tid"] for wait in found["waits"]}, look, found["locks"])
+        Queues(locks, look.threads).read(found["queues"])
         read_values(look, declared(request.options.get("live"), target.role, target.engine), names.until, found["values"])
     except PeekError as error:
         verdict = "PARTIAL", str(error), error.cure
-    found["notes"] = [f"{file}: {why}" for file, why in names.notes.items()]
+    except FileNotFoundError:
+        verdict = _pyspy.GONE
+    found["notes"] = [f"{file}: {why}" for file, why in notes.items()]
     if process.version >= (3, 14):
         found["notes"].append("from Python 3.14 on a thread that waits for a lock sleeps at a word of its own: which lock is not told")
     found["ms"] = round((time.monotonic() - began) * 1000, 1)

@@ -22,6 +22,7 @@ from collectors._cpython._errors import (
     Unsupported,
 )
 from collectors._cpython._expression import candidates, evaluate, parse
+from collectors._cpython._frames import Entry, Frames, Running
 from collectors._cpython._process import Process, attach
 from collectors._cpython._records import Bounds, Found, LockState, Root, Snapshot
 from collectors._cpython._roots import parse_dump, roots
@@ -31,7 +32,9 @@ __all__ = [
     "BadExpression",
     "Bounds",
     "Denied",
+    "Entry",
     "Found",
+    "Frames",
     "Gone",
     "LockState",
     "NoRoots",
@@ -42,6 +45,7 @@ __all__ = [
     "PeekError",
     "Process",
     "Root",
+    "Running",
     "Snapshot",
     "Unreadable",
     "Unsupported",

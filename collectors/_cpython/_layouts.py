@@ -80,10 +80,35 @@ class Layout(NamedTuple):
     """"list" up to 3.12, "ring" from 3.13."""
     interpreters_head: int = 632
     interp_modules: int = 7656
+    threads_head: int = 7344
+    """Of an interpreter's state; the three after it of a thread's."""
+    thread_next: int = 8
+    thread_ident: int = 152
+    thread_frame: int = 72
+    """The innermost frame; in 3.11 and 3.12 a _PyCFrame that points to it."""
+    cframe_frame: int = 0
+    frame_code: int = 0
+    """Of a frame of the interpreter (3.10: of a frame object), as the ones that follow."""
+    frame_previous: int = 8
+    frame_instr: int = 56
+    frame_variables: int = 72
+    code_start: int = 200
+    """Where the instructions of a code object begin."""
 
 
 _V313 = Layout()
-_V312 = _V313._replace(version=(3, 12), values_items=0, managed="tagged", simple_queue="list", interpreters_head=40, interp_modules=944)
+_V312 = _V313._replace(
+    version=(3, 12),
+    values_items=0,
+    managed="tagged",
+    simple_queue="list",
+    interpreters_head=40,
+    interp_modules=944,
+    threads_head=72,
+    thread_ident=136,
+    thread_frame=56,
+    code_start=192,
+)
 _V311 = _V312._replace(
     version=(3, 11),
     ht_qualname=864,
@@ -93,8 +118,25 @@ _V311 = _V312._replace(
     str_compact_size=72,
     managed="pointer",
     interp_modules=888,
+    threads_head=16,
+    thread_ident=152,
+    cframe_frame=8,
+    frame_code=32,
+    frame_previous=48,
+    code_start=184,
 )
-_V310 = _V311._replace(version=(3, 10), code_names=80, keys_kind=False, managed="offset", interpreters_head=32, interp_modules=856)
+_V310 = _V311._replace(
+    version=(3, 10),
+    code_names=80,
+    keys_kind=False,
+    managed="offset",
+    interpreters_head=32,
+    interp_modules=856,
+    threads_head=8,
+    thread_ident=176,
+    thread_frame=24,
+    frame_previous=24,
+)
 _V314 = _V313._replace(version=(3, 14), str_kind_shift=16, locks="mutex")  # `interned` takes 16 bits; PyMutex
 
 _TABLE = {layout.version: layout for layout in (_V310, _V311, _V312, _V313, _V314)}
@@ -126,6 +168,18 @@ _PUBLISHED = {
 }
 _INTERPRETERS_HEAD_WORD = 5
 _MODULES_WORD = {(3, 13): 11, (3, 14): 12}
+_FRAMES_313 = {
+    "threads_head": 9,
+    "thread_next": 21,
+    "thread_frame": 23,
+    "thread_ident": 24,
+    "frame_previous": 29,
+    "frame_code": 30,
+    "frame_instr": 31,
+    "frame_variables": 32,
+    "code_start": 43,
+}
+"""Words of what 3.13 publishes of threads and frames."""
 
 
 def published(raw: bytes) -> tuple[tuple[int, int], bool, bytes] | None:
@@ -149,6 +203,8 @@ def layout_for(version: tuple[int, int], raw_offsets: bytes = b"") -> Layout:
     words = struct.unpack_from(f"<{len(raw_offsets) // 8}Q", raw_offsets)
     found = {name: words[start + i] for i, name in enumerate(names)}
     found["interpreters_head"], found["interp_modules"] = words[_INTERPRETERS_HEAD_WORD], words[_MODULES_WORD[version]]
+    if version == (3, 13):
+        found |= {name: words[word] for name, word in _FRAMES_313.items()}
     # an offset that the struct of this build does not hold would read as some size or as zero: objects are small, ob_type comes second
     small = (found[name] for name in names if not name.endswith(".size") and name not in ("tp_name", "tp_repr", "tp_flags"))
     if found["pyobject.size"] != 16 or found["ob_type"] != 8 or any(value > 64 for value in small):

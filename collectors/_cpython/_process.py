@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 from collectors._cpython import _containers, _dicts, _instances, _interpreter, _scalars, _sync
 from collectors._cpython import _layouts as at
 from collectors._cpython._errors import Nonsense, NotFound, OutOfBounds, Unreadable, Unsupported
-from collectors._cpython._heap import Heap
+from collectors._cpython._frames import Frames
+from collectors._cpython._heap import Heap, Type
 from collectors._cpython._memory import Memory
 from collectors._cpython._records import DEFAULT_BOUNDS, Bounds, LockState, Snapshot
 from collectors._cpython._shapes import closure, content, function_globals
@@ -21,6 +22,8 @@ CALL_BYTES, CALL_SECONDS = 64 << 20, 2.0
 """Bounds of one call that has none of its own."""
 TRIES = 3
 """How often something that changes while it is read is read anew."""
+_DATA_DESCRIPTORS = frozenset({"property", "getset_descriptor", "member_descriptor"})
+"""Told by name: from 3.12 on the namespace of a built-in type lies elsewhere."""
 _MODULES_LIMIT = 50_000
 _STATE_WORDS = 1024
 """Of an interpreter's state that are searched for its modules where they are not at the known place."""
@@ -111,17 +114,31 @@ class Process:
     def get(self, address: int, name: str) -> int:
         """Address of an attribute: of the object itself, else of its classes, as stored there. Raises NotFound.
 
-        Of a class its own and inherited names; of a module its globals. A property is returned as a property, never called.
+        Of a class its own and inherited names; of a module its globals. A property is returned as a property, never called, also
+        where the object itself holds something under that name: Python asks the property then, and what it would say is unknown.
         """
         with self.memory.limited(CALL_BYTES, CALL_SECONDS):
             kind = self.heap.type_of(address)
             found = _instances.own_attribute(self.heap, address, name)
+            if found is not None and kind.kind not in ("type", "module"):
+                first = self._data_descriptor(kind, name)
+                found = (_instances.slot(self.heap, address, name) or first) if first else found
             if found is None and kind.kind == "type":
                 found = _instances.class_attribute(self.heap, self.heap.type_at(address), name)
             found = found or _instances.class_attribute(self.heap, kind, name)
         if found is None:
             raise NotFound(f"{self.type_name(address)} at {address:#x} has no attribute {name!r}")
         return found
+
+    def _data_descriptor(self, kind: Type, name: str) -> int | None:
+        """What of the class comes before the object's own dict: a property, a slot, anything with __set__ or __delete__."""
+        with self.memory.unrecorded():
+            found = _instances.class_attribute(self.heap, kind, name)
+            if found is None:
+                return None
+            of = self.heap.type_of(found)
+            setters = (_instances.class_attribute(self.heap, of, setter) for setter in ("__set__", "__delete__"))
+            return found if of.written in _DATA_DESCRIPTORS or any(setters) else None
 
     def value(self, address: int, bounds: Bounds = DEFAULT_BOUNDS) -> Any:
         """The value as plain JSON (see `_snapshot` for its shape). `snapshot` also says whether it changed meanwhile."""
@@ -209,6 +226,15 @@ class Process:
         """A Lock, RLock, Condition, Event or Thread. Raises Nonsense for any other object."""
         with self.memory.limited(CALL_BYTES, CALL_SECONDS):
             return _sync.read_lock(self.heap, address)
+
+    def frames(self) -> Frames:
+        """Its threads' frames, read anew. Raises Unsupported for a version whose frames are not known."""
+        return Frames(self.heap, self.interpreter.runtime)
+
+    def globals_in(self, namespace: int, names: Collection[str]) -> dict[str, int]:
+        """Of these names those that a dict of global variables holds, to their objects."""
+        with self.memory.limited(CALL_BYTES, CALL_SECONDS):
+            return _dicts.find_strs(self.heap, _dicts.pairs(self.heap, namespace), names)
 
     def globals_of(self, function: int) -> int:
         """Address of the globals dict of a function or bound method. Raises Nonsense for anything else."""

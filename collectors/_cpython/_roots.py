@@ -7,23 +7,25 @@ values is dropped here and never leaves the process that called it.
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
 import time
 from typing import Any
 
+from collectors import _pyspy
 from collectors._cpython import _instances
 from collectors._cpython._errors import Denied, Gone, NoRoots, Unreadable
 from collectors._cpython._process import Process
 from collectors._cpython._records import Root
 from collectors._cpython._threads import ids_on_this_node, thread_ids
-from collectors._pyspy import NOT_FOUND, classify
+from collectors._pyspy import Verdict
+from collectors._spawn import Pool
 
 TIMEOUT_S = 5.0
-OUTPUT_LIMIT_BYTES = 64 << 20
+OUTPUT_LIMIT_BYTES = 32 << 20
 ROOTS_LIMIT = 20_000
 TRIES = 3
+AGAIN = ("UNSUPPORTED", "FAILED")
+"""What another try may cure."""
+WORDS: Verdict = ("UNSUPPORTED", "py-spy printed something else than stacks", "")
 
 
 def roots(process: Process, py_spy: str, timeout_s: float = TIMEOUT_S) -> list[Root]:
@@ -32,7 +34,11 @@ def roots(process: Process, py_spy: str, timeout_s: float = TIMEOUT_S) -> list[R
     A frame may go on while it is read: a root whose memory holds no object any more is left out, and one that is stale shows in
     what is read from it. Constants that many frames share (None, True, small numbers) are roots like any other.
     """
-    return parse_dump(process, _dump(process, py_spy, timeout_s))
+    found = dump(py_spy, process.pid, timeout_s) if py_spy else _pyspy.NOT_FOUND
+    if isinstance(found, list):
+        return parse_dump(process, found)
+    outcome, reason, cure = found
+    raise {"DENIED": Denied, "ABSENT": Gone}.get(outcome, NoRoots)(reason, cure)
 
 
 def parse_dump(process: Process, threads: Any) -> list[Root]:
@@ -69,37 +75,38 @@ def parse_dump(process: Process, threads: Any) -> list[Root]:
     return out
 
 
-def _dump(process: Process, py_spy: str, timeout_s: float) -> Any:
-    """What py-spy wrote. Without a pause it may meet a frame that is just being made: that is cured by another try."""
-    if not py_spy:
-        raise NoRoots(NOT_FOUND[1], NOT_FOUND[2])
+def dump(program: str, pid: int, timeout_s: float) -> list[Any] | Verdict:
+    """What `py-spy dump --json --locals` prints, or why there is nothing. It holds reprs of locals: only addresses may be used.
+
+    Without a pause it may meet a frame that is just being made: that is cured by another try.
+    """
     until = time.monotonic() + timeout_s
-    for last in (*(False,) * (TRIES - 1), True):
-        code, stdout, stderr = _run(
-            [py_spy, "dump", "--pid", str(process.pid), "--json", "--locals", "--nonblocking"], until - time.monotonic(), timeout_s
-        )
-        if not code:
+    found: list[Any] | Verdict = _pyspy.NOT_FOUND
+    for _ in range(TRIES):
+        found = _run(program, pid, until - time.monotonic(), timeout_s)
+        if isinstance(found, list) or found[0] not in AGAIN or time.monotonic() > until:
             break
-        outcome, reason, cure = classify(stderr.decode("utf-8", "replace"))
-        if last or outcome in ("DENIED", "ABSENT"):
-            raise {"DENIED": Denied, "ABSENT": Gone}.get(outcome, NoRoots)(reason, cure)
-    try:
-        return json.loads(stdout[:OUTPUT_LIMIT_BYTES])
-    except (ValueError, RecursionError) as error:
-        raise NoRoots(f"py-spy wrote no JSON: {error}") from error
+    return found
 
 
-def _run(command: list[str], left_s: float, timeout_s: float) -> tuple[int, bytes, bytes]:
+def _run(program: str, pid: int, left_s: float, timeout_s: float) -> list[Any] | Verdict:
+    pool = Pool()
     try:
-        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
-    except OSError as error:
-        raise NoRoots(f"{command[0]}: {error.strerror}", NOT_FOUND[2]) from error
-    with child:
-        try:
-            stdout, stderr = child.communicate(timeout=max(0.0, left_s))
-        except subprocess.TimeoutExpired:
-            raise NoRoots(f"py-spy said nothing within {timeout_s:g} s", "try again; a busy machine makes it slow") from None
-        finally:
-            if child.poll() is None:
-                os.killpg(child.pid, signal.SIGKILL)
-        return child.returncode, stdout, stderr
+        command = [program, "dump", "--json", "--locals", "--nonblocking", "--pid", str(pid)]
+        child = pool.start(command, max(0.0, left_s), OUTPUT_LIMIT_BYTES)
+        pool.wait()
+    except OSError:
+        return _pyspy.NOT_FOUND
+    finally:
+        pool.close()
+    if child.ending in ("timeout", "abandoned"):
+        return "TIMEOUT", f"py-spy gave no answer within {timeout_s:g} s", "try again; a busy machine makes it slow"
+    if child.ending == "flooded":
+        return "PARTIAL", f"more than {OUTPUT_LIMIT_BYTES} bytes of stacks", ""
+    if child.rc != 0:
+        return _pyspy.classify(child.stderr.decode("utf-8", "replace"))
+    try:
+        found = json.loads(child.stdout)
+    except (ValueError, RecursionError):
+        found = None
+    return found if isinstance(found, list) else WORDS

@@ -6,7 +6,7 @@ import os
 
 from collectors._contract import read_bounded
 from collectors._cpython import _scalars
-from collectors._cpython._errors import NotFound, Unreadable
+from collectors._cpython._errors import NotFound, OutOfBounds, Unreadable
 from collectors._cpython._process import Process
 
 THREADS_LIMIT = 4096
@@ -35,7 +35,7 @@ def thread_ids(process: Process) -> dict[int, int]:
                 out[ident] = here[native]
             elif thread == main:  # the main thread of a forked process keeps the number that it had in its parent
                 out[ident] = process.pid
-    except (Unreadable, NotFound):  # it is just being imported
+    except (Unreadable, NotFound, OutOfBounds):  # it is just being imported, or too large to be one of Python's own
         pass
     return out
 
@@ -54,5 +54,8 @@ def ids_on_this_node(process: Process) -> dict[int, int]:
         except OSError:  # ended meanwhile
             continue
         numbers = next((line.split()[1:] for line in status.splitlines() if line.startswith(b"NSpid:")), [])
-        out[int(numbers[-1]) if numbers else int(name)] = int(name)
+        inner = int(numbers[-1]) if numbers else int(name)
+        if inner == int(name):  # one namespace for all threads of a process
+            return {int(name): int(name) for name in names}
+        out[inner] = int(name)
     return out
