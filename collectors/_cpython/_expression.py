@@ -40,10 +40,15 @@ class Parsed:
         self.length = length
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """The first name, then attributes and keys: under which the value would stand, and be redacted, in what holds it."""
+        steps = [value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else value for _, value in self.steps]
+        return self.name, *(value for value in steps if isinstance(value, str))
+
+    @property
     def last_name(self) -> str:
-        """The last attribute or key: under which name the value would be redacted."""
-        names = [value for _, value in self.steps if isinstance(value, str)]
-        return names[-1] if names else self.name
+        """The last attribute or key, of text or bytes."""
+        return self.names[-1]
 
 
 def parse(expr: str) -> Parsed:
@@ -152,7 +157,7 @@ def _place(root: Root) -> str:
 def _walk(process: Process, address: int, steps: list[Step], length: bool, bounds: Bounds, how: str) -> Found:
     variable = None
     for kind, wanted in steps:
-        of_environment = kind == "item" and _lookup.is_environment(process, address)
+        of_environment = kind == "item" and isinstance(wanted, (str, bytes)) and _lookup.is_environment(process, address)
         variable = wanted if of_environment else None
         step = _lookup.attribute if kind == "attribute" else _lookup.item
         address = step(process, address, wanted)
@@ -160,8 +165,11 @@ def _walk(process: Process, address: int, steps: list[Step], length: bool, bound
         return Found(None, process.length(address), "int", root=how)
     snapshot = process.decode(address, bounds)
     value = snapshot.value
-    if variable is not None and isinstance(value, dict):
-        value = {"environ": {variable: value.get("data", "")}}  # keeps its name, for the redaction to go by
+    if variable is not None:
+        if isinstance(value, dict):
+            value = value.get("data", value.get("head", ""))
+        name = variable.decode("utf-8", "backslashreplace") if isinstance(variable, bytes) else variable
+        value = {"environ": {name: value}}  # keeps its name, for the redaction to go by
     return Found(address, value, snapshot.type, False, snapshot.cut, how)
 
 

@@ -68,9 +68,14 @@ def own_attribute(heap: Heap, address: int, name: str) -> int | None:
         value = _dicts.find_str(heap, found, name)
         if value:
             return value
-    for slot_name, slot in _slots(heap, kind):
+    return slot(heap, address, name)
+
+
+def slot(heap: Heap, address: int, name: str) -> int | None:
+    """What a slot of an object holds; None where no slot has that name, or it is empty."""
+    for slot_name, offset in _slots(heap, heap.type_of(address)):
         if slot_name == name:
-            return heap.memory.word(address + slot) or None
+            return heap.memory.word(address + offset) or None
     return None
 
 

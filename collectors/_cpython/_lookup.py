@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from typing import Any
 
-from collectors._cpython import _containers, _dicts, _scalars
+from collectors._cpython import _containers, _dicts, _scalars, _shapes
 from collectors._cpython._errors import NotFound, Unreadable
 from collectors._cpython._process import Process
 
@@ -54,8 +54,8 @@ def _instead(process: Process, address: int, name: str) -> str:
 
 
 def is_environment(process: Process, address: int) -> bool:
-    """Whether it is os.environ: its values pass by allow-list only."""
-    return process.type_name(address) == "os._Environ"
+    """Whether it is os.environ or holds what one does: its values pass by allow-list only."""
+    return "os._Environ" in bases_of(process, address) or _shapes.is_environment(process.heap, address)
 
 
 def item(process: Process, address: int, wanted: Any) -> int:
@@ -63,7 +63,7 @@ def item(process: Process, address: int, wanted: Any) -> int:
     kind = process.heap.type_of(address).kind
     if kind in ("dict", "collections.OrderedDict"):
         return _by_key(process, address, wanted)
-    if is_environment(process, address) and isinstance(wanted, str):
+    if "os._Environ" in bases_of(process, address) and isinstance(wanted, str):
         return _by_key(process, process.get(address, "_data"), wanted.encode("utf-8", "surrogateescape"))
     if kind not in ("list", "tuple", "collections.deque", "_queue.SimpleQueue"):
         raise NotFound(f"{process.type_name(address)} cannot be indexed here", "read its attributes, or X.queue[0] of a queue")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from collectors._cpython import _containers, _dicts, _instances, _scalars, _sync
@@ -12,6 +13,10 @@ from collectors._cpython._records import LockState
 
 if TYPE_CHECKING:
     from collectors._cpython._snapshot import Snapshotter
+
+_VARIABLES_MAX = 10_000
+"""Of an environment; the kernel takes some MiB of them."""
+_USUAL_VARIABLES = ("PATH", "HOME", "PWD")
 
 
 def describe(of: Snapshotter, address: int, kind: Type) -> dict[str, Any]:
@@ -59,6 +64,24 @@ def _instance(of: Snapshotter, address: int, kind: Type, name: str) -> dict[str,
     if name == "os._Environ":
         return {**out, "environ": (own.get("_data") or {}).get("environ", {})}
     return {**out, "attributes": own} if own else out
+
+
+def is_environment(heap: Heap, address: int) -> bool:
+    """Whether a dict is an environment or a copy of one: bytes to bytes, or text to text with PATH and HOME or PWD in it.
+
+    Of bytes its first entry tells: there is hardly another use of such a dict, and what is taken for one loses nothing but values.
+    """
+    if heap.type_of(address).kind not in ("dict", "collections.OrderedDict"):
+        return False
+    if not 0 < _dicts.read_header(heap, address).used <= _VARIABLES_MAX:
+        return False
+    for key, value in islice(_dicts.pairs(heap, address), 1):
+        kind = heap.type_of(key).kind
+        if kind != "str":
+            return kind == heap.type_of(value).kind == "bytes"
+    found = _dicts.find_strs(heap, _dicts.pairs(heap, address), _USUAL_VARIABLES)
+    usual = {name for name, value in found.items() if heap.type_of(value).kind == "str"}
+    return "PATH" in usual and len(usual) > 1
 
 
 def _lock_facts(lock: LockState) -> dict[str, Any]:

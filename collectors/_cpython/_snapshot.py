@@ -3,7 +3,8 @@
 None, bool, int, finite float and str are themselves; list and tuple are arrays; a dict whose keys are all strings is an object. What is
 of another type, or was cut, is an object with "$type":
     {"$type": "set", "items": […]}                          {"$type": "bytes", "length": 3, "data": "a\\x00b"}
-    {"$type": "dict", "entries": {…}, "items": [[key, value], …]}     string keys, other keys ("environ": {…}: bytes to bytes)
+    {"$type": "dict", "entries": {…}, "named": {…}, "items": [[key, value], …]}     keys that are strings, bytes, anything else
+    {"$type": "dict", "length": 9, "environ": {…}}          an environment or a copy of one, of strings or bytes
     {"$type": "m.Color", "name": "RED", "value": 1}         {"$type": "list", "length": 5000, "items": [the first]}
     {"$type": "m.Job", "$at": "0x7f…", "attributes": {…}}   {"$type": "collections.deque", "length": 2, "maxlen": null, "items": […]}
     {"$type": "queue.Queue", "$at": "0x7f…", "depth": 2, "attributes": {"maxsize": 8, "queue": …, …}}
@@ -23,7 +24,7 @@ from collectors._cpython import _layouts as at
 from collectors._cpython._errors import OutOfBounds, Unreadable
 from collectors._cpython._heap import Heap, Type
 from collectors._cpython._records import Bounds
-from collectors._cpython._shapes import describe
+from collectors._cpython._shapes import describe, is_environment
 
 DEPTH_LIMIT = 64
 """However deep was asked for: our own stack has its bound too."""
@@ -166,22 +167,26 @@ class Snapshotter:
         ordered = kind.kind == "collections.OrderedDict"
         found = _containers.ordered_pairs(self.heap, address) if ordered else _dicts.pairs(self.heap, address)
         entries: dict[str, Any] = {}
+        named: dict[str, Any] = {}
         others: list[list[Any]] = []
         for key, value in self.few(found):
-            name = self.child(key)
+            name, read = self.child(key), self.child(value)
             if isinstance(name, str) and name not in entries:
-                entries[name] = self.child(value)
+                entries[name] = read
+            elif (text := _text_of(name)) is not None and text not in named:
+                named[text] = read
             else:
-                others.append([name, self.child(value)])
-        whole = len(entries) + len(others) == header.used
+                others.append([name, read])
+        whole = len(entries) + len(named) + len(others) == header.used
         self.cut = self.cut or not whole
-        if kind.written == "dict" and whole and not others and not any(name.startswith("$") for name in entries):
+        if is_environment(self.heap, address):
+            # under this name the redaction lets values pass by allow-list only
+            environ = {name: plain for name, value in (entries | named).items() if (plain := _text_of(value)) is not None}
+            entries, named = ({name: value for name, value in one.items() if name not in environ} for one in (entries, named))
+            return self.tagged(address, kind, length=header.used, environ=environ, **_held(entries=entries, named=named, items=others))
+        if kind.written == "dict" and whole and not others and not named and not any(name.startswith("$") for name in entries):
             return entries
-        environment = [pair for pair in others if all(isinstance(one, dict) and one.get("$type") == "bytes" for one in pair)]
-        if environment and not entries and len(environment) == len(others):
-            # bytes to bytes is what os.environ is made of: under this name the redaction lets values pass by allow-list only
-            return self.tagged(address, kind, length=header.used, environ={name["data"]: value["data"] for name, value in environment})
-        parts = {**({"entries": entries} if entries else {}), **({"items": others} if others else {})}
+        parts = _held(entries=entries, named=named, items=others)
         return self.tagged(address, kind, length=header.used, **parts)
 
     def _set(self, address: int, kind: Type) -> Any:
@@ -195,6 +200,16 @@ class Snapshotter:
         items = self.children(_containers.deque_items(self.heap, address))
         self.cut = self.cut or len(items) < length
         return self.tagged(address, kind, length=length, maxlen=_containers.deque_maxlen(self.heap, address), items=items)
+
+
+def _text_of(value: Any) -> str | None:
+    """The text of str and bytes and of their subclasses; None of anything else."""
+    text = value.get("data", value.get("head")) if isinstance(value, dict) else value
+    return text if isinstance(text, str) else None
+
+
+def _held(**parts: Any) -> dict[str, Any]:
+    return {name: part for name, part in parts.items() if part}
 
 
 def _fields(heap: Heap, kind: Type) -> list[str]:

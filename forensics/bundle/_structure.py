@@ -108,7 +108,11 @@ class DocumentRedactor:
         if what is Holds.NOTHING or item in (None, "", [], {}) or isinstance(item, bool):
             return self._walk(item, key)
         if what is Holds.ENVIRONMENT and isinstance(item, dict):
-            return {name: self._variable(f"{name}={v}")[len(name) + 1 :] if isinstance(v, str) else v for name, v in item.items()}
+            # what is no text may hold the environment one level below: an object as the live reader writes it
+            return {
+                name: self._variable(f"{name}={v}")[len(name) + 1 :] if isinstance(v, str) else self._item(name, v)
+                for name, v in item.items()
+            }
         if isinstance(item, (int, float)):
             return self._hide("secret", str(item)) if what is Holds.SECRET and is_password(key) else item
         if what in (Holds.SECRET, Holds.MAYBE_SECRET):

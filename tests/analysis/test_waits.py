@@ -161,7 +161,7 @@ def test_a_rank_that_moves_while_calls_wait_is_in_a_long_step(scene, tell):
     s.stacks[RANK1, "MainThread"] = [IN_TAKE, ["other (engine/tables.py)", *IN_TAKE], ["third (engine/tables.py)", *IN_TAKE]]
     s.ring = [["110", "110"]] * 3
     told = tell(s)
-    assert "rank-not-responding" not in told.by_id
+    assert "rank-not-responding" not in told.by_id and told.root == (None, None)
 
 
 @pytest.mark.parametrize(

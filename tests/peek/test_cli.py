@@ -15,7 +15,10 @@ from forensics.cli.peek import peek_command
 from .conftest import needs_root
 
 PROGRAM = """
-import os, queue, sys
+import os, posix, queue, sys
+class Word(str): pass
+class Secret:
+    def __init__(self, value): self._value = value
 class Scheduler:
     def __init__(self):
         self.queue = queue.Queue(3); self.queue.put(1); self.queue.put(2)
@@ -24,7 +27,15 @@ class Scheduler:
         self.name = "a\\x1b[31mred\\u202e"
         self.big = list(range(5000))
         self.tokens = {"hf_token": "hf_" + "a" * 34}
+        self.headers = {b"api_key": b"hello-my-secret-key", "n": 1}
+        self.mixed = {"n": 1, b"api_key": "hello-my-secret-key", Word("password"): "hello-my-secret-key"}
+        self.password = Secret("hello-my-secret-key")
+        self.env = dict(os.environ)
+        self.spawn = {"env": os.environb.copy(), "args": ["x"]}
+        self.log = "words " * 50
+        self.odd = {"$type": "hello", "env": {"$type": "some value"}}
     def run(self):
+        posix_environ, copied = posix.environ, dict(os.environ)
         print("ready", flush=True)
         sys.stdin.read()
 other = Scheduler()
@@ -81,7 +92,11 @@ def test_without_an_expression_it_says_what_one_may_begin_with(pid: int) -> None
 
 
 def test_secrets_are_not_shown(pid: int, capsys: pytest.CaptureFixture[str]) -> None:
-    for expr in ("self", "self.api_key", "self.prompt", "self.tokens", "self.tokens['hf_token']", "os.environ", "os.environ['HF_TOKEN']"):
+    for expr in (
+        *("self", "self.api_key", "self.prompt", "self.tokens", "self.tokens['hf_token']", "os.environ", "os.environ['HF_TOKEN']"),
+        *("self.headers", "self.headers[b'api_key']", "self.mixed", "self.mixed[b'api_key']", "self.mixed['password']"),
+        *("self.password", "self.password._value", "self.spawn", "self.env['HF_TOKEN']", "os.environ._data[b'HF_TOKEN']"),
+    ):
         for as_json in (False, True):
             assert peek_command(pid, expr, items=1000, as_json=as_json) == 0
             shown = capsys.readouterr().out
@@ -91,13 +106,38 @@ def test_secrets_are_not_shown(pid: int, capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_the_environment_passes_by_allow_list(pid: int, capsys: pytest.CaptureFixture[str]) -> None:
-    for expr in ("os.environ", "os.environ._data"):
+    whole = ("os.environ", "os.environ._data", "posix.environ", "posix_environ", "copied", "self.env", "self.spawn['env']")
+    for expr in whole:
         assert peek_command(pid, expr, items=1000, as_json=True) == 0
-        shown = json.loads(capsys.readouterr().out)["value"]["environ"]
+        value = json.loads(capsys.readouterr().out)["value"]
+        shown = value["environ"]
+        assert value["$type"] in ("dict", "os._Environ"), expr
         assert shown["VLLM_LOGGING_LEVEL"] == "DEBUG"
-        assert shown["PEEK_UNKNOWN"].startswith("<redacted:env:") and shown["HF_TOKEN"].startswith("<redacted:secret:")
-    assert peek_command(pid, "os.environ['PEEK_UNKNOWN']") == 0
+        assert shown["PEEK_UNKNOWN"].startswith("<redacted:env:") and shown["HF_TOKEN"].startswith("<redacted:secret:"), expr
+    keys = ("os.environ['{}']", "os.environ._data[b'{}']", "posix_environ[b'{}']", "copied['{}']", "self.env['{}']", "self.spawn['env'][b'{}']")
+    for expr in keys:
+        assert peek_command(pid, expr.format("PEEK_UNKNOWN")) == 0
+        assert "<redacted:env:" in capsys.readouterr().out, expr
+        assert peek_command(pid, expr.format("VLLM_LOGGING_LEVEL")) == 0
+        assert '"VLLM_LOGGING_LEVEL": "DEBUG"' in capsys.readouterr().out, expr
+    assert peek_command(pid, "self", items=3, depth=9) == 0
     assert "some value" not in capsys.readouterr().out
+    assert peek_command(pid, "self", items=1000, as_json=True) == 0
+    shown = capsys.readouterr().out
+    assert "some value" not in shown
+    attributes = json.loads(shown)["value"]["attributes"]
+    assert attributes["env"]["$type"] == attributes["spawn"]["env"]["$type"] == "dict"
+    assert attributes["password"]["$type"] == "__main__.Secret" and attributes["odd"]["entries"]["$type"] == "hello"
+
+
+def test_long_texts_are_shown_when_asked_for(pid: int, capsys: pytest.CaptureFixture[str]) -> None:
+    for expr in ("self.log", "self"):
+        assert peek_command(pid, expr, items=1000) == 0
+        shown = capsys.readouterr().out
+        assert "<text of 300 characters: --text shows it>" in shown and "words words" not in shown
+        assert peek_command(pid, expr, items=1000, text=True) == 0
+        assert "words words" in capsys.readouterr().out
+    assert peek(pid, "self.log", "--text").stdout.count("words") == 50
 
 
 def test_nothing_shown_can_act_on_the_terminal(pid: int) -> None:

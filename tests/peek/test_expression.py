@@ -86,6 +86,45 @@ def test_a_variable_of_the_environment_keeps_its_name(child: Child, held: list[R
     assert evaluate(child.process, "os.environ['PEEK_TOKEN']", held).value == {"environ": {"PEEK_TOKEN": "abc"}}
 
 
+def test_keys_of_bytes_are_names_too() -> None:
+    assert parse("a.b[0][b'token']").last_name == parse("a.b['token'][0]").last_name == "token"
+    assert parse("a.b['c'][b'd'][(1, 2)]").names == ("a", "b", "c", "d")
+
+
+HIDDEN = """
+class Hiding:
+    __slots__ = ('slot', 'empty', '__dict__')
+    asked = property(lambda self: 'of the property')
+    cached = __import__('functools').cached_property(lambda self: 'never called')
+    class Setting:
+        def __get__(self, of, kind): return 'of the descriptor'
+        def __set__(self, of, value): pass
+    class Derived(Setting): pass
+    class Getting:
+        def __get__(self, of, kind): return 'of the descriptor'
+    setting, derived, getting, plain = Setting(), Derived(), Getting(), 'of the class'
+    def __init__(self):
+        self.slot = 'of the slot'
+        for name in ('slot', 'empty', 'asked', 'cached', 'setting', 'derived', 'getting', 'plain', 'own'):
+            self.__dict__[name] = 'of the dict'
+hiding = Hiding()
+"""
+
+
+def test_what_python_would_ask_a_descriptor_for_is_unknown(child: Child) -> None:
+    """A dict below a property, a slot or another data descriptor is not what the program sees."""
+    child.make(HIDDEN)
+    held = [root(child, "hiding", "hiding")]
+    for name, kind in (("asked", "property"), ("empty", "member_descriptor")):
+        with pytest.raises(NotFound, match=kind):
+            evaluate(child.process, f"hiding.{name}", held)
+    for name in ("setting", "derived"):
+        assert evaluate(child.process, f"hiding.{name}", held).type.endswith(name.capitalize())
+    assert evaluate(child.process, "hiding.slot", held).value == "of the slot"
+    for name in ("cached", "getting", "plain", "own"):
+        assert evaluate(child.process, f"hiding.{name}", held).value == "of the dict", name
+
+
 MISSING = [
     ("Core.schedule", "scheduler"),
     ("Core.scheduler.name", "._name"),

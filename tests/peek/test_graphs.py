@@ -93,14 +93,17 @@ def as_set(items: list[Made], kind: str) -> Made:
 def as_dict(pairs: list[tuple[Made, Made]], gone: list[str]) -> Made:
     source = "churned([{}], {!r})".format(", ".join(f"({k.source}, {v.source})" for k, v in pairs), gone)
     entries = {k.looks: v.looks for k, v in pairs if isinstance(k.looks, str)}
-    others = [[k.looks, v.looks] for k, v in pairs if not isinstance(k.looks, str)]
-    if not others and not any(name.startswith("$") for name in entries):
+    named = {k.looks["data"]: v.looks for k, v in pairs if isinstance(k.looks, dict)}
+    others = [[k.looks, v.looks] for k, v in pairs if not isinstance(k.looks, (str, dict))]
+    if not others and not named and not any(name.startswith("$") for name in entries):
         return Made(source, entries)
-    flat = [side for pair in others for side in pair]
-    if not entries and all(isinstance(side, dict) and side["$type"] == "bytes" for side in flat):
-        return Made(source, tagged("dict", length=len(pairs), environ={k["data"]: v["data"] for k, v in others}))
-    parts = {**({"entries": entries} if entries else {}), **({"items": others} if others else {})}
-    return Made(source, tagged("dict", length=len(pairs), **parts))
+    environ = {}
+    if all(isinstance(side.looks, dict) and side.looks["$type"] == "bytes" for side in pairs[0]):  # the first entry tells
+        environ = {name: v["data"] for name, v in named.items() if isinstance(v, dict) and "data" in v}
+        environ |= {name: v for name, v in (entries | named).items() if isinstance(v, str)}
+        entries, named = ({name: v for name, v in one.items() if name not in environ} for one in (entries, named))
+    parts = {"environ": environ, "entries": entries, "named": named, "items": others}
+    return Made(source, tagged("dict", length=len(pairs), **{name: part for name, part in parts.items() if part}))
 
 
 def as_instance(kind: str, attributes: dict[str, Made], gone: list[str]) -> Made:

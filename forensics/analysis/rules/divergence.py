@@ -41,7 +41,8 @@ def _outside(view: View, inside: list[Member], outside: list[Member], whole: boo
     # once seen is a photograph of a moment that also a healthy step passes through: two samples, and the same place in both
     twice = all(len(t.samples) > 1 and not (t.moved and t.state in ("running", "lock")) for _, t in (*inside, *outside))
     # between two calls every rank is idle for an instant: once seen there is no more than a hint
-    hint = not twice and first.state in IDLE
+    at_work = any(t.moved and t.state in ("running", "lock") for _, t in outside)
+    hint = at_work or (not twice and first.state in IDLE)
     names = ", ".join(view.name(p) for p, _ in outside)
     where = place(first) if first.last.frames else None
     at = f" in {where.name} ({where.file}:{where.line})" if where else ""
