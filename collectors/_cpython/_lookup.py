@@ -5,12 +5,14 @@ from __future__ import annotations
 import difflib
 from typing import Any
 
-from collectors._cpython import _containers, _dicts, _scalars, _shapes
+from collectors._cpython import _containers, _dicts, _instances, _scalars, _shapes
 from collectors._cpython._errors import NotFound, Unreadable
 from collectors._cpython._process import Process
 
 _COMPUTED = frozenset({"property", "functools.cached_property", "getset_descriptor", "member_descriptor", "wrapper_descriptor"})
 """Kinds of class attributes that stand for a computation, not for a value."""
+_BOUND = frozenset({"function", "method", "classmethod", "staticmethod", "builtin_function_or_method", "method_descriptor"})
+"""These have a __get__ too, and are what one asked for."""
 _SUGGESTIONS = 6
 _KEYS_SHOWN = 8
 
@@ -34,12 +36,21 @@ def attribute(process: Process, address: int, name: str) -> int:
     except NotFound as error:
         raise NotFound(str(error), _instead(process, address, name)) from None
     kind = process.type_name(found)
-    if kind in _COMPUTED and process.heap.type_of(address).kind not in ("type", "module"):
+    if process.heap.type_of(address).kind not in ("type", "module") and (kind in _COMPUTED or _computes(process, address, name, found)):
         raise NotFound(
             f"{process.type_name(address)}.{name} is a {kind}: it is computed by code, and nothing is run in the process",
             _instead(process, address, name),
         )
     return found
+
+
+def _computes(process: Process, address: int, name: str, found: int) -> bool:
+    """Whether it is an object of the class with a __get__ written in Python, which Python would ask."""
+    heap = process.heap
+    kind = heap.type_of(found)
+    if kind.kind in _BOUND or _instances.class_attribute(heap, kind, "__get__") is None:
+        return False
+    return _instances.class_attribute(heap, heap.type_of(address), name) == found
 
 
 def _instead(process: Process, address: int, name: str) -> str:

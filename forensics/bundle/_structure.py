@@ -108,11 +108,7 @@ class DocumentRedactor:
         if what is Holds.NOTHING or item in (None, "", [], {}) or isinstance(item, bool):
             return self._walk(item, key)
         if what is Holds.ENVIRONMENT and isinstance(item, dict):
-            # what is no text may hold the environment one level below: an object as the live reader writes it
-            return {
-                name: self._variable(f"{name}={v}")[len(name) + 1 :] if isinstance(v, str) else self._item(name, v)
-                for name, v in item.items()
-            }
+            return {name: self._of_environment(name, one) for name, one in item.items()}
         if isinstance(item, (int, float)):
             return self._hide("secret", str(item)) if what is Holds.SECRET and is_password(key) else item
         if what in (Holds.SECRET, Holds.MAYBE_SECRET):
@@ -132,6 +128,12 @@ class DocumentRedactor:
         if what in (Holds.PROMPT, Holds.TEXT, Holds.PROSE):
             return self._content("prompt", item)
         return self._walk(item, key)
+
+    def _of_environment(self, name: str, value: Any) -> Any:
+        if isinstance(value, str):
+            return self._variable(f"{name}={value}")[len(name) + 1 :]
+        # as the live reader writes a dict with its type: the variables stand one level below
+        return self._item("environ" if name in ("entries", "named") else name, value)
 
     def _content(self, kind: str, item: Any) -> str:
         return self._hide(kind, item if isinstance(item, str) else json.dumps(item, ensure_ascii=False, separators=(",", ":")))

@@ -119,6 +119,14 @@ def test_environment_by_allow_list() -> None:
     assert out[3:] == ["RPC_TIMEOUT=45", "EMPTY=", "PATH=/usr/bin"]
 
 
+@pytest.mark.parametrize("part", ["environ", "entries", "named"])
+def test_an_environment_one_level_below_its_name(part: str) -> None:
+    """As the live reader writes an attribute `env` that holds a copy of os.environ."""
+    raw = json.dumps({"attributes": {"env": {"$type": "dict", "length": 2, part: {"MY_PW": "hunter2hunter2", "VLLM_X": "some value"}}}})
+    out = json.loads(_redact(raw, "live-json"))["attributes"]["env"]
+    assert out[part]["MY_PW"].startswith("<redacted:env:") and out[part]["VLLM_X"] == "some value" and out["length"] == 2
+
+
 def test_locals_of_frames_lose_their_strings_and_keep_their_quantities() -> None:
     frames = [
         {

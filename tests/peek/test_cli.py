@@ -114,7 +114,14 @@ def test_the_environment_passes_by_allow_list(pid: int, capsys: pytest.CaptureFi
         assert value["$type"] in ("dict", "os._Environ"), expr
         assert shown["VLLM_LOGGING_LEVEL"] == "DEBUG"
         assert shown["PEEK_UNKNOWN"].startswith("<redacted:env:") and shown["HF_TOKEN"].startswith("<redacted:secret:"), expr
-    keys = ("os.environ['{}']", "os.environ._data[b'{}']", "posix_environ[b'{}']", "copied['{}']", "self.env['{}']", "self.spawn['env'][b'{}']")
+    keys = (
+        "os.environ['{}']",
+        "os.environ._data[b'{}']",
+        "posix_environ[b'{}']",
+        "copied['{}']",
+        "self.env['{}']",
+        "self.spawn['env'][b'{}']",
+    )
     for expr in keys:
         assert peek_command(pid, expr.format("PEEK_UNKNOWN")) == 0
         assert "<redacted:env:" in capsys.readouterr().out, expr

@@ -115,14 +115,16 @@ def test_what_python_would_ask_a_descriptor_for_is_unknown(child: Child) -> None
     """A dict below a property, a slot or another data descriptor is not what the program sees."""
     child.make(HIDDEN)
     held = [root(child, "hiding", "hiding")]
-    for name, kind in (("asked", "property"), ("empty", "member_descriptor")):
+    for name, kind in (("asked", "property"), ("empty", "member_descriptor"), ("setting", "Setting"), ("derived", "Derived")):
         with pytest.raises(NotFound, match=kind):
             evaluate(child.process, f"hiding.{name}", held)
-    for name in ("setting", "derived"):
-        assert evaluate(child.process, f"hiding.{name}", held).type.endswith(name.capitalize())
     assert evaluate(child.process, "hiding.slot", held).value == "of the slot"
     for name in ("cached", "getting", "plain", "own"):
         assert evaluate(child.process, f"hiding.{name}", held).value == "of the dict", name
+    assert evaluate(child.process, "hiding.__init__", held).type == "function"
+    child.make("del hiding.__dict__['getting']")
+    with pytest.raises(NotFound, match="Getting"):
+        evaluate(child.process, "hiding.getting", held)
 
 
 MISSING = [
