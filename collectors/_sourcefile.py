@@ -12,18 +12,26 @@ import warnings
 
 from collectors._withblocks import Function, Position, Scope
 
+PARSE_LIMIT_BYTES = 320 << 10
+"""Of text that is parsed in one piece. The densest text takes 500 times its size in memory: 160 MiB."""
 Found = tuple[int, int, Function, list[Function], str]
 """(first line, last line, function, functions around it, class around it)"""
 
 
+class TooLarge(Exception):
+    """A piece of source that is not parsed, because its tree would not fit into the memory that a collector may use."""
+
+
 class Source:
-    """One file. Raises SyntaxError, ValueError, RecursionError or MemoryError where it must be parsed and cannot be."""
+    """One file. Raises TooLarge, SyntaxError, ValueError, RecursionError or MemoryError where it must be parsed and cannot be."""
 
     def __init__(self, raw: bytes) -> None:
         self._raw = raw
         self._lines = raw.decode("utf-8", "replace").replace("\r\n", "\n").split("\n")
         self._scopes: dict[int, Scope] = {}
         self._whole: tuple[ast.Module, list[Found]] | None = None
+        self.parsed_bytes = 0
+        """Of all pieces so far; their trees are kept."""
 
     def position(self, name: str, line: int) -> Position | None:
         """Where a frame called `name` (qualified or not) stands; None when the source knows no such function on that line."""
@@ -61,7 +69,7 @@ class Source:
         # in front of it as many lines as in the file, so that numbers stay; the last opens a block where it is indented
         before = ["" for _ in range(first - 2)] + ["if 1:"] if indent else ["" for _ in range(first - 1)]
         try:
-            body = _parse("\n".join([*before, *text, ""])).body
+            body = self._parse("\n".join([*before, *text, ""]), len(before)).body
         except SyntaxError:  # cut in the middle of a string, or of brackets
             return None
         body = body[0].body if indent and isinstance(body[0], ast.If) else body
@@ -85,7 +93,7 @@ class Source:
     def in_whole(self, name: str, line: int) -> Position | None:
         """The same by parsing all of the file."""
         if self._whole is None:
-            module = _parse(self._raw)
+            module = self._parse(self._raw)
             self._whole = module, _functions(module)
         module, functions = self._whole
         around = sorted((f for f in functions if f[0] <= line <= f[1]), key=lambda f: -f[0])
@@ -99,6 +107,21 @@ class Source:
                 return None  # the line belongs to a function of another name: this is not the source that runs
         return None
 
+    def _parse(self, text: str | bytes, before: int = 0) -> ast.Module:
+        """`before`: how many of its bytes stand for lines that are left out."""
+        if len(text) - before > PARSE_LIMIT_BYTES:
+            raise TooLarge
+        self.parsed_bytes += len(text) - before
+        collecting = gc.isenabled()
+        gc.disable()  # a tree of 100,000 nodes holds no garbage to look for
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # what the program's author should know, and not our reader
+                return ast.parse(text)
+        finally:
+            if collecting:
+                gc.enable()
+
 
 def _indent(text: str) -> int:
     return len(text) - len(text.lstrip())
@@ -107,18 +130,6 @@ def _indent(text: str) -> int:
 def _starts(text: str, below: int) -> bool:
     """Whether a line that is indented by less than `below` begins a statement, as far as one line tells."""
     return bool(text.strip()) and _indent(text) < below and text.lstrip()[0] not in ")]}#"
-
-
-def _parse(text: str | bytes) -> ast.Module:
-    collecting = gc.isenabled()
-    gc.disable()  # a tree of 100,000 nodes holds no garbage to look for
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what the program's author should know, and not our reader
-            return ast.parse(text)
-    finally:
-        if collecting:
-            gc.enable()
 
 
 def _functions(tree: ast.Module) -> list[Found]:

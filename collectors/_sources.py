@@ -7,10 +7,12 @@ import stat
 import time
 
 from collectors._contract import read_bounded, resolve_in_root
-from collectors._sourcefile import Source
+from collectors._sourcefile import Source, TooLarge
 from collectors._withblocks import Position
 
 SOURCE_LIMIT_BYTES = 2 * 1024 * 1024
+PARSED_LIMIT_BYTES = 1 << 20
+"""Of text in all: the trees of everyday code take 100 times as much memory."""
 CLOCK_SLACK_NS = 50_000_000
 """A start is known to 10 ms, and a launcher writes its script just before it runs it."""
 
@@ -24,6 +26,7 @@ class Sources:
 
     def __init__(self, budget_s: float) -> None:
         self._left_s = budget_s
+        self._parsed_bytes = 0
         self._read: dict[tuple[int, int, int], Source | str] = {}
 
     def position(self, pid: int, path: str, started_ns: int, name: str, line: int) -> Position | None:
@@ -34,13 +37,18 @@ class Sources:
         source = self._load(pid, path, started_ns)
         if self._left_s <= 0:
             raise Refused("not read for lack of time")
-        began = time.thread_time()
+        if self._parsed_bytes > PARSED_LIMIT_BYTES:
+            raise Refused("not read for lack of memory")
+        began, parsed = time.thread_time(), source.parsed_bytes
         try:
             return source.position(name, line)
+        except TooLarge:
+            raise Refused("too large to be parsed whole") from None
         except (SyntaxError, ValueError, RecursionError, MemoryError):  # of a newer Python than ours, or not Python
             raise Refused("this interpreter cannot parse it") from None
         finally:
             self._left_s -= time.thread_time() - began
+            self._parsed_bytes += source.parsed_bytes - parsed
 
     def _load(self, pid: int, path: str, started_ns: int) -> Source:
         if not path.startswith("/") or not path.endswith(".py"):

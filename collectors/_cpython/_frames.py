@@ -10,7 +10,7 @@ Offsets: printed by C programs against the headers of 3.10.13, 3.11.7, 3.12.1 an
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from collectors._cpython import _containers, _scalars, _shapes
@@ -23,8 +23,8 @@ FRAMES_MAX = 2000
 """Of one thread, innermost first."""
 STACK_MAX = 4096
 """Slots of one frame: a plausible number of variables, or of values."""
-WORDS_MAX = 4000
-"""Names and constants of one code object."""
+WORDS_MAX, WORD_CHARS = 4000, 64
+"""Names or constants of one code object, and the length of one."""
 _BUILTIN_NAME = 16
 """Of a builtin method: m_ml, whose first word is the name; m_self follows it."""
 _OWNED_BY_C = 3
@@ -111,11 +111,14 @@ class Frames:
         frame = self.memory.word(state + self.layout.thread_frame)
         if frame and self.layout.version in ((3, 11), (3, 12)):
             frame = self.memory.word(frame + self.layout.cframe_frame)
+        size = _VARIABLES_310 if self.layout.version < (3, 11) else self.layout.frame_variables
         while frame and len(found) < FRAMES_MAX:
-            if not self.at.owner or self.memory.read(frame + self.at.owner, 1)[0] != _OWNED_BY_C:
-                code, on = self.memory.word(frame + self.layout.frame_code), self.memory.word(frame + self.at.globals)
-                found.append(Running(frame, code, on, tuple(self._entered(frame, code))))
-            frame = self.memory.word(frame + self.layout.frame_previous)
+            raw = self.memory.read(frame, size)
+            if not self.at.owner or raw[self.at.owner] != _OWNED_BY_C:
+                code = _word(raw, self.layout.frame_code)
+                kept = self._kept_310(raw) if self.layout.version < (3, 11) else self._kept(frame, raw, code)
+                found.append(Running(frame, code, _word(raw, self.at.globals), tuple(self._entered(kept))))
+            frame = _word(raw, self.layout.frame_previous)
         return found
 
     def names_of(self, code: int) -> tuple[str, str]:
@@ -126,12 +129,14 @@ class Frames:
         return self._names[code]
 
     def words_of(self, code: int) -> frozenset[str]:
-        """Every global, attribute and short text that a code object itself mentions."""
+        """Every global, attribute and short text that a code object itself mentions. Raises Nonsense where there are too many."""
         if code not in self._words:
             found = set()
-            for offset in (self.at.names, self.at.constants):
-                for number, word in enumerate(_containers.sequence(self.heap, self.memory.word(code + offset), "tuple")):
-                    if number < WORDS_MAX and self.heap.type_of(word).kind == "str" and _scalars.str_length(self.heap, word) < 64:
+            for held in (self.memory.word(code + self.at.names), self.memory.word(code + self.at.constants)):
+                if self.heap.size(held) > WORDS_MAX:
+                    raise Nonsense(code, "code object of a sensible size")
+                for word in _containers.sequence(self.heap, held, "tuple"):
+                    if self.heap.type_of(word).kind == "str" and _scalars.str_length(self.heap, word) < WORD_CHARS:
                         found.add(_scalars.read_str(self.heap, word))
             self._words[code] = frozenset(found)
         return self._words[code]
@@ -181,30 +186,34 @@ class Frames:
             raise Nonsense(code, "code object")
         return count
 
-    def _entered(self, frame: int, code: int) -> Iterator[Entry]:
-        for slot in self._kept_310(frame) if self.layout.version < (3, 11) else self._kept(frame, code):
+    def _entered(self, kept: Iterable[int]) -> Iterator[Entry]:
+        for slot in kept:
             method = self.method_of(slot) if slot else None
             if method and method[0] == "__exit__" and method[1]:
                 yield Entry(method[1], slot)
 
-    def _kept_310(self, frame: int) -> Iterator[int]:
+    def _kept_310(self, raw: bytes) -> Iterator[int]:
         """What lies on the value stack right below the levels of the open blocks."""
-        count = min(int.from_bytes(self.memory.read(frame + _OPEN_310, 4), "little"), _BLOCKS_MAX_310)
-        stack, raw = self.memory.word(frame + _STACK_310), self.memory.read(frame + _BLOCKS_310, count * _BLOCK_BYTES_310)
-        levels = {int.from_bytes(raw[end - 4 : end], "little") for end in range(_BLOCK_BYTES_310, len(raw) + 1, _BLOCK_BYTES_310)}
+        count, stack = min(int.from_bytes(raw[_OPEN_310 : _OPEN_310 + 4], "little"), _BLOCKS_MAX_310), _word(raw, _STACK_310)
+        ends = (_BLOCKS_310 + _BLOCK_BYTES_310 * (number + 1) for number in range(count))
+        levels = {int.from_bytes(raw[end - 4 : end], "little") for end in ends}
         for level in sorted(levels):
             if 0 < level <= STACK_MAX:
                 yield self.memory.word(stack + 8 * (level - 1))
 
-    def _kept(self, frame: int, code: int) -> tuple[int, ...]:
+    def _kept(self, frame: int, header: bytes, code: int) -> tuple[int, ...]:
         """What an exception at the present instruction would leave on the value stack."""
         if code not in self._tables:
             raw = _scalars.read_bytes(self.heap, self.memory.word(code + self.at.exceptions), limit=1 << 20)
             self._tables[code] = self._count(code), tuple(handlers(raw))
         variables, table = self._tables[code]
-        offset = (self.memory.word(frame + self.layout.frame_instr) - code - self.layout.code_start) // 2
+        offset = (_word(header, self.layout.frame_instr) - code - self.layout.code_start) // 2
         depth = next((depth for start, end, depth in table if start <= offset < end), 0)
-        return self.memory.words(frame + self.layout.frame_variables + 8 * variables, min(depth, STACK_MAX))
+        return () if not depth else self.memory.words(frame + self.layout.frame_variables + 8 * variables, min(depth, STACK_MAX))
+
+
+def _word(raw: bytes, offset: int) -> int:
+    return int.from_bytes(raw[offset : offset + 8], "little")
 
 
 def handlers(table: bytes) -> Iterator[tuple[int, int, int]]:

@@ -16,7 +16,8 @@ import pytest
 from conftest import Collected, needs_root
 from live_programs import VERSIONS, Program, launch
 
-from collectors import _pyspy
+from collectors import _moment, _pyspy, _threads
+from collectors._cpython import attach
 
 Collect = Callable[..., Collected]
 Run = Callable[..., Program]
@@ -151,11 +152,11 @@ def test_reentrant_locks_in_a_circle_name_their_owners(collect: Collect, run: Ru
     found = look(collect, program)
     main, writer = program.tids["main"], program.tids["writer"]
     assert [
-        (lock["kind"], lock["place"], lock["owner"], lock["count"], lock["waiters"])
+        (lock["kind"], lock["place"], lock["owner"], lock["count"], lock["waiters"], lock["inside"])
         for lock in sorted(found["locks"], key=lambda x: x["place"])
     ] == [
-        ("RLock", f"Table.__lock (program.py:{program.line('# main')})", writer, 1, [main]),
-        ("RLock", f"Table.other (program.py:{program.line('# writer')})", main, 2, [writer]),
+        ("RLock", f"Table.__lock (program.py:{program.line('# main')})", writer, 1, [main], [writer]),
+        ("RLock", f"Table.other (program.py:{program.line('# writer')})", main, 2, [writer], [main]),
     ]
     assert all(lock["owner_known"] for lock in found["locks"])
 
@@ -326,6 +327,330 @@ def test_who_holds_a_plain_lock(collect: Collect, run: Run) -> None:
     assert told["fourth"] == (["fourth"], [])  # a function called in the block released it, and another has it now
     # whoever waits in a condition has let its lock go; the thread that runs has not moved from its line
     assert told["third"][0] == ["third"] and told["third"][1] in (["spinner"], ["spins"], [])
+
+
+SWAPPED = """
+import importlib.util, types, other
+arrived, never = threading.Event(), threading.Event()
+def stay():
+    arrived.set()
+    never.wait()
+class Box:
+    def __init__(self):
+        self.lock = threading.Lock()
+class Computed:
+    def __get__(self, box, kind=None):
+        return box.real
+    def __set__(self, box, value):
+        pass
+class Shadowed:
+    lock = Computed()
+box, shadowed = Box(), Shadowed()
+shadowed.__dict__["lock"], shadowed.real = threading.Lock(), threading.Lock()
+changing, fixed = threading.Lock(), threading.Lock()
+copied, captured, rebound, second = [threading.Lock() for _ in range(4)]
+def attribute():
+    with box.lock:
+        stay()
+def descriptor():
+    with shadowed.lock:
+        stay()
+def module_variable():
+    with changing:
+        stay()
+def globals_():
+    with fixed:
+        stay()
+def closure():
+    def make(lock):
+        def work():
+            with lock:
+                stay()
+        return work
+    def call(a, b):
+        b()
+    call(make(second), make(copied))
+def capture():
+    lock = captured
+    with lock:
+        match second:
+            case lock:
+                stay()
+def inner():
+    lock = rebound
+    def swap():
+        nonlocal lock
+        lock = second
+    with lock:
+        swap()
+        stay()
+def want(lock):
+    lock.acquire()
+def look(function, entered, name=""):
+    named_now = spawn(name or function.__name__, function)
+    arrived.wait()
+    arrived.clear()
+    spawn((name or function.__name__) + " entered", want, entered)
+look(attribute, box.lock)
+look(descriptor, shadowed.real)
+look(module_variable, changing)
+own = {"fixed": threading.Lock(), "stay": stay}
+look(types.FunctionType(globals_.__code__, own), own["fixed"], "globals_")
+look(closure, copied)
+look(capture, captured)
+look(inner, rebound)
+spec = importlib.util.spec_from_file_location("plugin", other.__file__)
+plugin = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(plugin)
+plugin.stay = stay
+look(plugin.module_copy, plugin.lock)
+box.lock, changing = threading.Lock(), threading.Lock()
+for number, lock in enumerate((box.lock, changing, fixed, shadowed.__dict__["lock"], second, other.lock)):
+    lock.acquire()
+    spawn(f"free {number}", want, lock)
+say()
+never.wait()
+"""
+OTHER = """
+import threading
+lock = threading.Lock()
+def module_copy():
+    with lock:
+        stay()
+"""
+
+
+@every_version
+def test_a_holder_is_inside_the_lock_that_it_took_whatever_its_name_means_now(collect: Collect, run: Run, version: str) -> None:
+    program = run(SWAPPED, version, other=OTHER)
+    program.settle(*program.tids)
+    names = {tid: name for name, tid in program.tids.items()}
+    found = {names[lock["waiters"][0]]: [names[tid] for tid in lock["inside"]] for lock in look(collect, program)["locks"]}
+    cases = ("attribute", "descriptor", "module_variable", "globals_", "closure", "capture", "inner", "module_copy")
+    assert found == {f"{name} entered": [name] for name in cases} | {f"free {number}": [] for number in range(6)}
+
+
+LET_GO = """
+locks = {name: threading.Lock() for name in ("call", "alias", "local", "exit", "text", "condition", "another", "entering", "left")}
+alias, another, noise = locks["alias"].release, threading.Lock(), threading.Lock()
+arrived, never = threading.Event(), threading.Event()
+another.acquire()
+def stay():
+    arrived.set()
+    never.wait()
+def call(lock):
+    with lock:
+        lock.release()
+        stay()
+def of_alias(lock):
+    with lock:
+        alias()
+        stay()
+def local(lock, go):
+    with lock:
+        go()
+        stay()
+def exit_(lock):
+    with lock:
+        lock.__exit__(None, None, None)
+        stay()
+def text(lock):
+    with lock:
+        getattr(lock, "release")()
+        stay()
+def condition(lock):
+    waits = threading.Condition(lock)
+    with lock:
+        arrived.set()
+        waits.wait()
+def of_another(lock):
+    with lock:
+        another.release()
+        another.acquire()
+        stay()
+def left(lock):
+    with lock:
+        pass
+    stay()
+def look(function, lock, *more):
+    spawn(function.__name__, function, lock, *more)
+    arrived.wait()
+    arrived.clear()
+def want(lock):
+    lock.acquire()
+look(call, locks["call"])
+look(of_alias, locks["alias"])
+look(local, locks["local"], locks["local"].release)
+look(exit_, locks["exit"])
+look(text, locks["text"])
+look(condition, locks["condition"])
+look(of_another, locks["another"])
+look(left, locks["left"])
+def entering(lock):
+    with lock:
+        pass
+locks["entering"].acquire()
+spawn("entering", entering, locks["entering"])
+for name, lock in locks.items():
+    if name != "another":
+        lock.acquire(timeout=0 if name == "entering" else 60)
+    spawn("of " + name, want, lock)
+say()
+never.wait()
+"""
+
+
+@every_version
+def test_who_may_have_let_go_is_not_called_the_holder(collect: Collect, run: Run, version: str) -> None:
+    program = run(LET_GO, version)
+    program.settle(*program.tids)
+    names = {tid: name for name, tid in program.tids.items()}
+    found = {names[max(lock["waiters"])]: [names[tid] for tid in lock["inside"]] for lock in look(collect, program)["locks"]}
+    told = ("call", "alias", "local", "exit", "text", "condition", "entering", "left")
+    assert found == {f"of {name}": [] for name in told} | {"of another": ["of_another"]}
+
+
+KINDS = """
+left, generated, own, twice = threading.RLock(), threading.Lock(), threading._PyRLock(), threading.Lock()
+arrived, never = threading.Event(), threading.Event()
+def stay():
+    arrived.set()
+    never.wait()
+ident = []
+def dies():
+    left.acquire()
+    ident.append(threading.get_ident())
+def generator():
+    with generated:
+        yield
+        stay()
+def generates():
+    for _ in generator():
+        pass
+def in_python():
+    with own, own:
+        stay()
+def itself():
+    with twice:
+        with twice:  # twice
+            pass
+def want(lock):
+    with lock:
+        pass
+dead = threading.Thread(target=dies)
+dead.start(), dead.join()
+for number in range(20):
+    spawn(f"idle {number}", never.wait)
+named["heir"] = next((t.native_id for t in threading.enumerate() if t.ident == ident[0]), 0)
+for function in (generates, in_python):
+    spawn(function.__name__, function)
+    arrived.wait()
+    arrived.clear()
+for lock, name in ((left, "left"), (generated, "generated"), (own, "own")):
+    spawn("wants " + name, want, lock)
+spawn("itself", itself)
+say()
+never.wait()
+"""
+
+
+@every_version
+def test_holders_of_every_kind_of_lock(collect: Collect, run: Run, version: str) -> None:
+    program = run(KINDS, version)
+    if not program.tids["heir"]:
+        pytest.skip("no thread was given the ident of the one that ended")
+    program.settle(*program.tids)
+    tids = program.tids
+    found = {lock["waiters"][0]: lock for lock in look(collect, program)["locks"]}
+    told = {
+        name: (found[tids[name]]["kind"], found[tids[name]]["owner"], found[tids[name]]["inside"]) for name in tids if tids[name] in found
+    }
+    assert told == {
+        # its owner has ended, and the thread that carries its ident now was never inside
+        "wants left": ("RLock", tids["heir"], []),
+        "wants generated": ("Lock", None, [tids["generates"]]),
+        "wants own": ("RLock", tids["in_python"], [tids["in_python"]]),
+        "itself": ("Lock", None, [tids["itself"]]),
+    }
+    own = found[tids["wants own"]]
+    assert own["count"] == 2 and own["place"].startswith("lock (program.py:")
+    assert {name: found[tids[name]]["owner_known"] for name in told} == {
+        "wants left": True,
+        "wants generated": False,
+        "wants own": True,
+        "itself": False,
+    }
+
+
+LARGE = """
+class Large:
+    pass
+large = Large()
+for number in range(700_000):
+    large.__dict__["k%d" % number] = None
+large.lock, small = threading.Lock(), threading.Lock()
+x = Large()
+x.a = x
+x.lock = threading.Lock()
+never, arrived = threading.Event(), threading.Barrier(4)
+def in_large(self):
+    with self.lock:
+        arrived.wait()
+        never.wait()
+def wants_large(self):
+    with self.lock:
+        pass
+def in_small():
+    with small:
+        arrived.wait()
+        never.wait()
+def wants_small():
+    with small:
+        pass
+def in_deep():
+    with x.lock:
+        arrived.wait()
+        never.wait()
+def wants_deep():
+    with x{deep}.lock:
+        pass
+spawn("in large", in_large, large)
+spawn("in small", in_small)
+spawn("in deep", in_deep)
+arrived.wait()
+spawn("wants large", wants_large, large)
+spawn("wants small", wants_small)
+spawn("wants deep", wants_deep)
+say()
+never.wait()
+"""
+
+
+def test_what_is_too_large_costs_only_itself(collect: Collect, run: Run) -> None:
+    program = run(LARGE.format(deep=".a" * 400))
+    program.settle(*program.tids)
+    found = look(collect, program)
+    told = {tuple(lock["waiters"]): lock["inside"] for lock in found["locks"]}
+    assert told[program.tids["wants small"],] == [program.tids["in small"]]
+    assert told.get((program.tids["wants deep"],), [program.tids["in deep"]]) == [program.tids["in deep"]]
+    assert told.get((program.tids["wants large"],), [program.tids["in large"]]) == [program.tids["in large"]]
+    assert {wait["tid"] for wait in found["waits"]} >= {program.tids[name] for name in ("main", "in large", "in small", "in deep")}
+
+
+def test_a_kernel_that_does_not_say_where_threads_wait(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = run(DEADLOCK)
+    program.settle("main", "writer")
+    assert _threads.blind(program.pid, program.pid) == ""
+    with pytest.raises(FileNotFoundError):
+        _threads.blind(program.pid, 1)
+    py_spy = _pyspy.find()
+    assert py_spy
+    with attach(program.pid) as process:
+        assert _moment.Moment(process, py_spy, 30).verdict == ("OK", "", "")
+        monkeypatch.setattr(_moment, "at_futex", lambda pid, tid: None)
+        monkeypatch.setattr(_moment, "blind", lambda pid, tid: "No such file or directory")
+        outcome, reason, cure = _moment.Moment(process, py_spy, 30).verdict
+    assert outcome == "PARTIAL" and "syscall: No such file or directory" in reason and cure
 
 
 def test_a_source_that_changed_since_the_start_names_nothing(collect: Collect, run: Run) -> None:

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from collectors._sourcefile import Source
-from collectors._sources import SOURCE_LIMIT_BYTES, Refused, Sources
+from collectors._sourcefile import PARSE_LIMIT_BYTES, Source
+from collectors._sources import PARSED_LIMIT_BYTES, SOURCE_LIMIT_BYTES, Refused, Sources
 
 NESTED = textwrap.dedent(
     """\
@@ -152,6 +152,33 @@ def test_a_source_is_refused_when_it_may_not_be_what_runs(tmp_path: Path) -> Non
     file.write_text("def f():\n    y = 1\n")
     with pytest.raises(Refused, match="lack of time"):
         position(file, 0, Sources(0))
+
+
+def test_what_is_parsed_is_bounded_by_its_size(tmp_path: Path) -> None:
+    """One piece, and all together: a dense text takes hundreds of times its size as a tree. Each function is parsed once."""
+    now, pid = time.time_ns() + 10**10, os.getpid()
+    file = tmp_path / "large.py"
+    small = "def f():\n    x = 1\ndef outer():\n    def inner():\n        y = 1\n"
+    file.write_text(small + "a = [" + "1," * (PARSE_LIMIT_BYTES // 2) + "]\n")
+    sources = Sources(10)
+    assert sources.position(pid, str(file), now, "f", 2), "cut out of it"
+    with pytest.raises(Refused, match="too large"):
+        sources.position(pid, str(file), now, "outer.<locals>.inner", 5)
+    file.write_text(small + "def g():\n    a = [" + "1,\n" * (PARSE_LIMIT_BYTES // 3) + "]\n    return a\n")
+    with pytest.raises(Refused, match="too large"):
+        sources.position(pid, str(file), now, "g", 9)
+
+    piece, read = "def f():\n    x = '" + "x" * (PARSE_LIMIT_BYTES - 1000) + "'\n    return x\n", 0
+    for number in range(100):
+        other = tmp_path / f"{number}.py"
+        other.write_text(piece)
+        try:
+            assert [sources.position(pid, str(other), now, "f", line) is not None for line in (2, 3)] == [True, True]
+        except Refused as why:
+            assert "lack of memory" in str(why)
+            break
+        read += 1
+    assert 1 <= read <= PARSED_LIMIT_BYTES // (PARSE_LIMIT_BYTES - 2000) + 1
 
 
 CUT = textwrap.dedent(
