@@ -129,12 +129,12 @@ class _Graph:
         return min(grade, Grade.SUPPORTED, key=_strength) if thread.state in AMBIGUOUS or not thread.steady else grade
 
     def _for_answers(self, process: EngineProcess, thread: ThreadView, state: str, grade: Grade) -> Iterator[tuple[Wait, Member | None]]:
-        """A step is answered by one rank of the core's own replica; any other call by all of them."""
+        """A step is answered by one rank of the core's own replica, where the engine says by which; any other call by all of them."""
         mine = [w for w in self.workers if _replica(w) == _replica(process) or len(self.view.cores) == 1]
         output = [w for w in mine if w.rank and w.rank.rank == self.view.output_rank]
         if self.view.engine.world_size in (None, 1) and len(mine) == 1:
             output = mine
-        if not re.search(_STEP, frame_text(thread.last.frames)):
+        if not re.search(_STEP, frame_text(thread.last.frames)) or (self.view.output_rank is None and not output):
             busy = [w for w in mine if (t := self.view.main_thread(w)) is None or t.state != "rpc-idle" or self._held(w)]
             output, grade = busy, min(grade, Grade.SUPPORTED, key=_strength)
         for worker in output[:MOST_ABSENT]:

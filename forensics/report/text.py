@@ -20,6 +20,8 @@ _GRADE = 13
 # How many of each fit on one screen of about 40 lines. What is left out is counted, never dropped silently.
 _MANY_CLAIMS, _MANY_WAITS, _MANY_REFUTED, _MANY_UNSEEN, _MANY_STEPS = 7, 5, 3, 5, 3
 _MANY_SOURCES, _MANY_APART = 6, 2
+_MANY_CLAUSES, _STORY_ROWS = 12, 6
+"""Up to which the graph is told as a sentence."""
 _NO_LIMIT = 1_000_000
 
 
@@ -142,10 +144,10 @@ def _root_in_brief(engine: EngineReport) -> str:
 
 def _waits(report: Report, width: int, limit: int) -> Iterator[Line]:
     found = waitwords.wait_lines(report.waits)
-    if 1 < len(found) <= limit:
+    said = waitwords.story(report.waits, report.waits_whole) if 1 < len(found) <= _MANY_CLAUSES else ""
+    if 0 < len(said) <= _STORY_ROWS * (width - _GUTTER):
         # one sentence says more than so many arrows
         weakest = min((w.grade for w in report.waits), key=lambda g: g.strength)
-        said = waitwords.story(report.waits, report.waits_whole)
         said += "" if weakest is Grade.ESTABLISHED else f" The weakest link is {weakest.value}."
         yield from _block("waits", _wrapped(one_line(said), width - _GUTTER))
         return

@@ -105,7 +105,7 @@ def _in_order(waits: Sequence[Wait]) -> Iterator[list[Wait]]:
         groups.setdefault((w.waits_for, w.via, w.detail, w.grade), []).append(w)
     targets = {w.waits_for for w in waits}
     of_waiter: dict[str, list[int]] = {}
-    lines = list(groups.values())
+    lines = _several_targets(groups.values())
     for i, line in enumerate(lines):
         for w in line:
             of_waiter.setdefault(w.waiter, []).append(i)
@@ -119,20 +119,33 @@ def _in_order(waits: Sequence[Wait]) -> Iterator[list[Wait]]:
         for i in of_waiter.get(row.popleft(), ()):
             if i not in told:
                 told.add(i)
-                row.append(lines[i][0].waits_for)
+                row.extend(dict.fromkeys(w.waits_for for w in lines[i]))
                 yield lines[i]
+
+
+def _several_targets(groups: Iterable[list[Wait]]) -> list[list[Wait]]:
+    """Those who wait in one way for several ranks say so once."""
+    joined: dict[tuple[object, ...], list[Wait]] = {}
+    for i, line in enumerate(groups):
+        first = line[0]
+        own = i if first.target_rank is None else tuple(sorted({w.waiter for w in line}))
+        joined.setdefault((own, first.via, first.detail, first.grade), []).extend(line)
+    return list(joined.values())
 
 
 def _clause(alike: Sequence[Wait], names: Mapping[str, str]) -> str:
     first = alike[0]
     who = _together(alike, names)
-    verb = "may wait" if first.grade is Grade.POSSIBLE else "wait" if len(alike) > 1 else "waits"
-    target = names[first.waits_for]
+    several = len({w.waiter for w in alike}) > 1
+    verb = "may wait" if first.grade is Grade.POSSIBLE else "wait" if several else "waits"
+    ranks = sorted({w.target_rank for w in alike if w.target_rank is not None})
+    target = rank_words(ranks) if len(ranks) > 1 else names[first.waits_for]
     known = first.target_rank is not None or _FULL_NAME.fullmatch(first.waits_for) is not None
     if first.via == "collective":
         return f"{who} {verb} in {first.detail or 'a collective'} for {target}"
     if first.via == "rpc-response" and known:
-        return f"{who} {verb} for {target}'s answer" if target.startswith("rank ") else f"{who} {verb} for the answer of {target}"
+        alone = target == f"rank {first.target_rank}"
+        return f"{who} {verb} for {target}'s answer" if alone else f"{who} {verb} for the answer of {target}"
     if first.via == "lock" and known:
         return f"{who} {verb} for the lock {first.detail} that {target} holds"
     return f"{who} {verb} for {target}" + (f" ({first.detail})" if first.detail else "")
