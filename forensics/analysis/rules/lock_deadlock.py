@@ -64,9 +64,15 @@ def _read(view: View) -> Iterator[Finding]:
             role=FindingRole.ROOT,
             processes=[process],
             since=view.stall.since if view.stall else None,
-            does_not_show="" if weakest is Grade.ESTABLISHED else "that the holders stood still meanwhile: one look only",
+            does_not_show=_unseen(weakest, [lock.kind for lock in locks]),
             next_steps=["take the two locks in one order everywhere, or hold only one of them at a time"],
         )
+
+
+def _unseen(weakest: Grade, kinds: list[str]) -> str:
+    if weakest is not Grade.ESTABLISHED:
+        return "that the holders stood still meanwhile, inside a block of the lock"
+    return "" if set(kinds) == {"RLock"} else "that nobody let go of a lock in the middle of its block: a plain lock stores no owner"
 
 
 def _contradicted(view: View, process: EngineProcess, threads: list[ThreadView]) -> bool:
