@@ -93,7 +93,8 @@ def test_what_a_frame_runs_on(process: Process) -> None:
     assert process.value(shared["shared"]) == [1, 1]
     words = frames.words_of(found["inner"].code)
     assert {"append", "ValueError", "generator"} <= words and "stdin" not in words
-    assert "list" in {process.type_name(value) for value in frames.values_of(found["outer"])}
+    held_by_outer = [*frames.values_of(found["outer"]), *frames.shared_by(found["outer"]).values()]
+    assert {process.type_name(value) for value in held_by_outer} == {"threading.Condition", "list", "function"}
 
 
 def test_a_version_whose_frames_are_not_known(process: Process) -> None:
