@@ -197,6 +197,37 @@ def test_a_full_queue_and_a_blocked_put(collect: Collect, run: Run, version: str
     assert waits[main]["address"] == queue["address"]
 
 
+TAKERS = """
+full, other = queue.Queue(1), queue.Queue(1)
+full.put(1)
+def maker(inbox):
+    def consume():
+        while True:
+            never.wait()
+            inbox.get()
+    return consume
+def call(a, b):
+    a()
+never = threading.Event()
+spawn("of another", call, maker(other), maker(full))
+spawn("of this", call, maker(full), maker(other))
+def fill():
+    full.put(2)
+spawn("fill", fill)
+say()
+never.wait()
+"""
+
+
+@every_version
+def test_takers_are_those_of_this_queue(collect: Collect, run: Run, version: str) -> None:
+    """Two closures of one function: which one runs, its frame tells and not what its caller holds."""
+    program = run(TAKERS, version)
+    program.settle(*program.tids)
+    (blocked,) = [queue for queue in look(collect, program)["queues"] if queue["putting"]]
+    assert (blocked["putting"], blocked["takers"]) == ([program.tids["fill"]], [program.tids["of this"]])
+
+
 WAITS = """
 future, done = Future(), threading.Event()
 inbox, simple = queue.Queue(), queue.SimpleQueue()
