@@ -12,7 +12,8 @@ One JSON a process and sample, kind "live-json" (every list may be empty, absent
 `inside`: the thread whose frame keeps the `__exit__` of this lock, read twice while it was taken; of a re-entrant lock also, as the
 ident of an `owner` that has ended is given to another thread. `owner_known`: an owner was read, and is one of the threads.
 
-Nothing is paused. Lines and local variables come from py-spy, which only copies memory. Values are numbers, flags and names: never a text of any length, an item of a queue, or source.
+Nothing is paused. Lines and local variables come from py-spy, which only copies memory.
+Values are numbers, flags and names: never a text of any length, an item of a queue, or source.
 """
 
 from __future__ import annotations
