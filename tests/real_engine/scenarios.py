@@ -50,19 +50,18 @@ def token_gaps(server: Server) -> Seen:
     Printed, not asserted but grossly: on two processors whatever runs beside the engine takes its time.
     """
     seen = None
-    slowest: dict[str, list[float]] = {"quiet": [], "py-spy": [], "capture": []}
-    for _ in range(2):
-        for phase, found in slowest.items():
-            load = server.load(2, 1000)
-            server.wait_step(3)
-            if phase == "py-spy":
-                for pid in server.processes() * 2:
-                    subprocess.run([PY_SPY, "dump", "--json", "--pid", str(pid)], capture_output=True, check=False)
-            if phase == "capture":
-                seen = look(server, name="gaps")
-            assert load.all_answered(), load.events
-            found.append(max(load.slowest_gaps))
-    quiet, dumped, captured = (min(found) * 1000 for found in slowest.values())
+    slowest = []
+    for phase in ("quiet", "py-spy", "capture"):
+        load = server.load(2, 1000)
+        server.wait_step(3)
+        if phase == "py-spy":
+            for pid in server.processes() * 2:
+                subprocess.run([PY_SPY, "dump", "--json", "--pid", str(pid)], capture_output=True, check=False)
+        if phase == "capture":
+            seen = look(server, name="gaps")
+        assert load.all_answered(), load.events
+        slowest.append(max(load.slowest_gaps) * 1000)
+    quiet, dumped, captured = slowest
     print(f"\ntoken gaps: slowest {quiet:.0f} ms undisturbed, {dumped:.0f} ms beside py-spy dumps, {captured:.0f} ms beside a capture")
     assert captured < 10 * max(quiet, dumped), "a capture holds the engine up"
     assert seen

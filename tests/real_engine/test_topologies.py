@@ -44,21 +44,21 @@ def test_two_replicas(vllm_home: Path, tmp_path: Path) -> None:
         server.stop()
 
 
-ON_THE_FOLLOWER = (
-    scenarios.stopped_under_load,
-    scenarios.stopped_while_idle,
-    scenarios.queue_blocked,
-    scenarios.lock_deadlock,
-    scenarios.exception_that_nobody_is_told,
+SOME = (scenarios.stopped_while_idle, scenarios.queue_blocked, scenarios.exception_that_nobody_is_told)
+ALL = (scenarios.stopped_under_load, scenarios.lock_deadlock, *SOME)
+ASYNC = {"FF_FORCE_ASYNC": "1"}
+
+
+@pytest.mark.parametrize(
+    ("mode", "faults"),
+    [(ASYNC, SOME), pytest.param({}, ALL, marks=pytest.mark.soak), pytest.param(ASYNC, ALL, marks=pytest.mark.soak)],
+    ids=["async", "sync-all", "async-all"],
 )
-
-
-@pytest.mark.parametrize("mode", [{"FF_FORCE_ASYNC": "1"}, pytest.param({}, marks=pytest.mark.soak)], ids=["async", "sync"])
-def test_two_nodes(vllm_home: Path, tmp_path: Path, mode: dict[str, str]) -> None:
+def test_two_nodes(vllm_home: Path, tmp_path: Path, mode: dict[str, str], faults) -> None:
     head = TwoNodes(tmp_path, vllm_home, **mode)
     try:
         head.wait_ready().warm_up()
-        for scenario in ON_THE_FOLLOWER:
+        for scenario in faults:
             seen = scenario(head)
             assert seen.engine["id"] and seen.ranks == [0, 1], "one engine, though two families of processes"
             assert seen.covered("2 of 2 ranks"), "no node is missed where both run on one host"
