@@ -55,12 +55,13 @@ def photograph(target: Target, process: Process, request: Request, program: str,
         names = Names(process, sources, started_ns(target.pid), time.monotonic() + READ_S, look.threads)
         notes, locks = names.notes, Locks(names, look.futexes)
         # locks first: they are what another second would make untrue
-        here = ids_on_this_node(process)
-        for thread in look.threads:
-            if wait := wait_of(locks, thread, here):
-                found["waits"].append(wait)
-        read(locks, look.threads, {wait["tid"] for wait in found["waits"]}, look, found["locks"])
-        Queues(locks, look.threads).read(found["queues"])
+        if not request.options.get("only_values_of"):
+            here = ids_on_this_node(process)
+            for thread in look.threads:
+                if wait := wait_of(locks, thread, here):
+                    found["waits"].append(wait)
+            read(locks, look.threads, {wait["tid"] for wait in found["waits"]}, look, found["locks"])
+            Queues(locks, look.threads).read(found["queues"])
         read_values(look, declared(request.options.get("live"), target.role, target.engine), names.until, found["values"])
     except PeekError as error:
         verdict = "PARTIAL", str(error), error.cure
@@ -95,8 +96,13 @@ def one(target: Target, sample: int, request: Request, emit: Emitter, program: s
 
 
 def collect(request: Request, emit: Emitter) -> None:
-    """Options: `live` declared values [{"name", "expr", "role", "engine"}], `timeout_s` of one py-spy, `py_spy` path of the program."""
-    targets = sorted(request.targets, key=lambda t: (URGENCY.get(t.role, 4), t.rank if t.rank is not None else 1 << 30))
+    """Options: `live` declared values [{"name", "expr", "role", "engine"}], `timeout_s` of one py-spy, `py_spy` path of the program;
+    `only_values_of` a role: of its processes the declared values and nothing else, which is little beside a healthy engine."""
+    only = request.options.get("only_values_of")
+    targets = sorted(
+        (t for t in request.targets if not only or t.role == only),
+        key=lambda t: (URGENCY.get(t.role, 4), t.rank if t.rank is not None else 1 << 30),
+    )
     program = None if request.sysroot else _pyspy.find(str(request.options.get("py_spy", "")))
     sources = Sources(PARSE_S)
     if not targets:

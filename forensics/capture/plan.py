@@ -25,7 +25,8 @@ URGENT = ("stacks", "queues", "process", "cpu", "health")
 """Changes from second to second: all at once, at t0, and never niced."""
 SAMPLED = ("stacks", "queues", "process", "cpu")
 DEEPER = ("rings", "objects")
-"""Read without a pause, and worth less than the first look: after it, and with every further one."""
+"""Read without a pause. Beside a healthy engine only the little that tells its mode is read of its objects: the rest costs as much
+processor time as the stacks, and tells of waits."""
 LATER = (*DEEPER, "memory", "clock", "gpu", "thermal", "patches", "kernel", "rpclogs", "cores")
 """Most volatile first; run while the samplers sleep."""
 NICED = ("kernel", "rpclogs", "cores")
@@ -58,6 +59,8 @@ class Step:
 class Plan:
     urgent: tuple[Step, ...]
     """Started together at t0."""
+    deeper: tuple[Step, ...]
+    """Further looks take these as well: what is worth its processor time only where something stands still."""
     later: tuple[Step, ...]
     """Started one after the other as slots get free."""
     rounds: tuple[tuple[int, float], ...]
@@ -106,7 +109,8 @@ def make_plan(found: Discovery, depth: str = "standard", deadline_s: float = 60.
         urgent, window_s = (), 0.0
     return Plan(
         urgent=tuple(step(name) for name in urgent),
-        later=tuple(step(name) for name in later),
+        deeper=tuple(step(name) for name in DEEPER),
+        later=tuple(_of_a_healthy_engine(step(name)) for name in later if name != "objects" or _cores(found)),
         rounds=_rounds(window_s, deadline_s) if depth != "minimal" else (),
         slots=max(2, min(4, int(inputs.get("cpus") or 2))),
     )
@@ -125,7 +129,7 @@ def again(first: Plan, sample: int, stuck: Sequence[int] = ()) -> tuple[Step, ..
     are read, never those of an engine that may be well.
     """
     native = {"native": list(stuck), "native_budget_s": NATIVE_S} if stuck else {}
-    steps = (*first.urgent, *(step for step in first.later if step.collector in DEEPER))
+    steps = (*first.urgent, *first.deeper)
     return tuple(
         _changed(
             step,
@@ -136,6 +140,10 @@ def again(first: Plan, sample: int, stuck: Sequence[int] = ()) -> tuple[Step, ..
         )
         for step in steps
     )
+
+
+def _of_a_healthy_engine(step: Step) -> Step:
+    return _changed(step, options={**step.options, "only_values_of": Role.CORE.value}) if step.collector == "objects" else step
 
 
 def _changed(step: Step, **changes: Any) -> Step:
@@ -159,6 +167,11 @@ def _options(found: Discovery, depth: str, inputs: Mapping[str, Any]) -> dict[st
         options["health"] = {"health_paths": union("health_paths")}
         options["objects"] = {"live": _live(found)}
     return options
+
+
+def _cores(found: Discovery) -> bool:
+    """Whether an engine that declares live values has its core on this node: there its mode is read."""
+    return any(process.role is Role.CORE for engine in found.engines if profile(engine.kind).live for process in engine.processes)
 
 
 def _live(found: Discovery) -> list[dict[str, Any]]:

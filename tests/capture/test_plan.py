@@ -146,3 +146,15 @@ def test_only_processes_of_replicas_that_hold_work_and_stand_are_read_with_nativ
     assert stuck(pair, {engine.id: Standing("x", replicas=("1",))}) == [p.pid for i, p in enumerate(two) if i % 2]
     assert stuck(pair, {engine.id: Standing("x")}) == [p.pid for p in two]
     assert stuck(pair, {engine.id: Standing("x", counted=False)}) == [] == stuck(pair, {})
+
+
+def test_beside_an_engine_that_may_be_well_only_its_core_s_values_are_read_in_memory() -> None:
+    (first,) = [step for step in make_plan(FOUND).later if step.collector == "objects"]
+    assert first.options["only_values_of"] == "core" and first.options["live"]
+    (further,) = [step for step in again(make_plan(FOUND), 3) if step.collector == "objects"]
+    assert "only_values_of" not in further.options and further.options["live"]
+    # of an engine without declared values, or without a core on this node, there is nothing to read in the first look
+    headless = Discovery(
+        node="n", engines=(replace(FOUND.engines[0], processes=FOUND.engines[0].processes[2:]),), processes=FOUND.processes
+    )
+    assert not [step for step in make_plan(headless).later if step.collector == "objects"]

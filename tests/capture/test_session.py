@@ -146,7 +146,7 @@ def test_every_collector_leaves_an_attempt_however_it_ends(grow: Grow, tmp_path:
     result = take(tree, tmp_path, command, window_s=0.0)
     told = manifest(result)
     assert {attempt.collector for attempt in result.attempts} >= {
-        "discovery", "stacks", "rings", "objects", "queues", "process", "cpu", "health",
+        "discovery", "stacks", "rings", "queues", "process", "cpu", "health",
         "memory", "clock", "gpu", "thermal", "patches", "kernel", "rpclogs", "cores",
     }  # fmt: skip
     half = next(record for record in told["evidence"] if record["collector"] == "health")

@@ -846,6 +846,15 @@ def test_declared_values(collect: Collect, run: Run, version: str) -> None:
     assert [(q["place"].partition(" ")[0], q["depth"], q["maxsize"]) for q in found["queues"]] == [("Core.slot", 1, 1)]
 
 
+def test_of_an_engine_that_may_be_well_only_values_of_one_role_are_read(collect: Collect, run: Run) -> None:
+    program = run(VALUES)
+    program.settle("main")
+    found = look(collect, program, live=LIVE, only_values_of="worker")
+    assert found["values"] and not (found["queues"] or found["locks"] or found["waits"])
+    other = collect("objects", {"targets": [{"pid": program.pid, "role": "api"}], "samples": 1, "options": {"only_values_of": "core"}})
+    assert [a["outcome"] for a in other.attempts] == ["SKIPPED"] and not other.content
+
+
 def test_nothing_that_a_user_wrote_reaches_the_bundle(collect: Collect, run: Run, tmp_path: Path) -> None:
     """Through the writer that a capture uses; and what a diagnosis needs passes it unchanged."""
     from forensics.bundle import BundleWriter
