@@ -10,17 +10,16 @@ from real_server import Server
 
 pytestmark = [pytest.mark.real_engine, pytest.mark.timeout(900)]
 
-MODES = {"sync": {}, "async": {"FF_FORCE_ASYNC": "1"}}
-# a fault that is fatal comes last, and shares the start with those that are not
-ROUNDS = [("sync", each) for each in (*scenarios.REVERSIBLE, scenarios.exception_that_nobody_is_told)]
 SLOW_IN_BOTH = (scenarios.slow_steps, scenarios.token_gaps)
 """What takes long and says the same in both modes."""
-ROUNDS += [("async", each) for each in (*scenarios.REVERSIBLE, scenarios.killed_under_load) if each not in SLOW_IN_BOTH]
+SYNC = (*scenarios.REVERSIBLE, scenarios.exception_that_nobody_is_told)
+ASYNC = (*(each for each in scenarios.REVERSIBLE if each not in SLOW_IN_BOTH), scenarios.killed_under_load)
 
 
-@pytest.fixture(scope="module", params=MODES)
+@pytest.fixture(scope="class")
 def server(vllm_home, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Server]:
-    server = Server(tmp_path_factory.mktemp("tp2"), vllm_home, "--tensor-parallel-size", "2", **MODES[request.param])
+    """One start for a whole class."""
+    server = Server(tmp_path_factory.mktemp("tp2"), vllm_home, "--tensor-parallel-size", "2", **request.cls.mode)
     try:
         yield server.wait_ready().warm_up()
     finally:
@@ -35,6 +34,17 @@ def normal_afterwards(server: Server) -> Iterator[None]:
     server.drop_loads()
 
 
-@pytest.mark.parametrize(("server", "scenario"), ROUNDS, ids=lambda each: getattr(each, "__name__", each), indirect=["server"])
-def test_one_server(server: Server, scenario) -> None:
-    scenario(server)
+class TestSync:
+    mode: dict[str, str] = {}
+
+    @pytest.mark.parametrize("scenario", SYNC, ids=lambda each: each.__name__)
+    def test_one_server(self, server: Server, scenario) -> None:
+        scenario(server)
+
+
+class TestAsync:
+    mode = {"FF_FORCE_ASYNC": "1"}
+
+    @pytest.mark.parametrize("scenario", ASYNC, ids=lambda each: each.__name__)
+    def test_one_server(self, server: Server, scenario) -> None:
+        scenario(server)
