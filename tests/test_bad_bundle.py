@@ -144,6 +144,23 @@ def test_cut_at_every_percent(packed: Path, tmp_path: Path) -> None:
     assert kept > 20
 
 
+def content(raw: bytes) -> bytes | None:
+    """What an archive says, None where it says nothing whole. The time in a member's gzip header is no part of it."""
+    try:
+        return gzip.decompress(raw)
+    except (OSError, EOFError, zlib.error):
+        return None
+
+
+def test_a_bit_of_a_gzip_header_s_time_changes_nothing(packed: Path, tmp_path: Path) -> None:
+    raw = bytearray(packed.read_bytes())
+    raw[7] ^= 0x80
+    target = tmp_path / packed.name
+    target.write_bytes(raw)
+    _, verified, _ = look_at(target)
+    assert verified.code == 0
+
+
 @settings(
     max_examples=12, deadline=None, phases=(Phase.explicit, Phase.generate), suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
@@ -157,7 +174,7 @@ def test_cut_or_damaged_anywhere(packed: Path, tmp_path: Path, data: st.DataObje
             raw[data.draw(st.integers(0, len(raw) - 1))] ^= 1 << data.draw(st.integers(0, 7))
     target = tmp_path / packed.name
     target.write_bytes(raw)
-    changed = bytes(raw) != packed.read_bytes()
+    changed = content(bytes(raw)) != content(packed.read_bytes())
     _, verified, _ = look_at(target)
     assert not changed or verified.code != 0 or bytes(raw[-32:]) != packed.read_bytes()[-32:]
 
