@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 import scenarios
 from judge import CONSEQUENCES, STRONG, assert_no_wrong_established, assert_nothing_broke, assert_root, look
-from real_server import Server, TwoNodes, process_state, process_title
+from real_server import Server, TwoNodes, eventually, process_state, process_title
 
 pytestmark = [pytest.mark.real_engine, pytest.mark.timeout(1200)]
 
@@ -29,6 +30,8 @@ def test_two_replicas(vllm_home: Path, tmp_path: Path) -> None:
         # the worker of that replica where it has one of its own, else the core itself computes
         culprit = next((pid for pid in server.children(core) if process_title(pid).startswith("VLLM::Worker")), core)
         load = server.loaded(8, 1500, seconds=0)  # once: the other replica answers its share and falls idle
+        # a replica that is stopped with nothing in hand is no stall
+        eventually(lambda: re.search(r'^vllm:num_requests_running\{engine="1"[^}]*\} [1-9]', server.get("/metrics")[1], re.M), "its share")
         server.pause(culprit)
         try:
             server.wait_frozen()
