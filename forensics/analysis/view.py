@@ -162,6 +162,10 @@ class View:
     def main_thread(self, process: EngineProcess) -> ThreadView | None:
         return next((t for t in self.threads_of(process) if t.main), None)
 
+    def delivering(self, process: EngineProcess) -> list[ThreadView]:
+        """The threads that carry this worker's results to the core, as far as they are inside one."""
+        return [t for t in self.threads_of(process) if t.name in self.profile.delivery_threads and t.state != "queue-get"]
+
     @cached_property
     def _states(self) -> dict[tuple[str, int], list[ProcessState]]:
         return _by_time(self.of(ProcessState), lambda s: (s.node, s.pid))

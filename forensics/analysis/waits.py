@@ -148,8 +148,7 @@ class _Graph:
 
     def _carrier(self, worker: EngineProcess) -> Member:
         """The thread that will bring a worker's answer: its delivery thread where that stands inside a result, else its main thread."""
-        names = self.view.profile.delivery_threads
-        carrying = [t for t in self.view.threads_of(worker) if t.name in names and t.state != "queue-get"]
+        carrying = self.view.delivering(worker)
         return worker, carrying[0] if carrying else self.view.main_thread(worker)
 
     def _for_lock(self, process: EngineProcess, thread: ThreadView, grade: Grade, lock: HeldLock | None) -> tuple[Wait, Member | None]:

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from forensics.analysis.rings import untaken
 from forensics.analysis.rules._contract import grade
-from forensics.analysis.stacks import place
+from forensics.analysis.stacks import AMBIGUOUS, place
 from forensics.analysis.view import View
 from forensics.model import Finding, FindingRole, Grade, Severity
 
-FOR_OTHERS = frozenset({"collective", "gpu-sync", "poll", "future", "unknown"})
+FOR_OTHERS = AMBIGUOUS | {"collective"}
 """States in which a rank may be behind because of a peer: it is not named for being behind."""
 
 
@@ -48,9 +48,10 @@ def undelivered_answer(view: View) -> Iterator[Finding]:
     for worker in view.standing:
         if not asked or not worker.rank or worker.rank.rank != view.output_rank:
             continue
+        # of its delivery threads also one at the lock of the queue that it takes from: hence not view.delivering
         carriers = [t for t in view.threads_of(worker) if t.name in view.profile.delivery_threads]
         # a GPU may itself wait for a peer, inside a collective's kernel; so may a line that is no known wait (an event of torch's own)
-        elsewhere = {"queue-get"} | (set(FOR_OTHERS) | {"lock", "running"} if len(view.workers) > 1 else set())
+        elsewhere = {"queue-get"} | (FOR_OTHERS | {"lock", "running"} if len(view.workers) > 1 else set())
         at_a_lock = {tid for lock in view.locks if lock.process is worker for tid in lock.waiters}
         stuck = [t for t in carriers if (t.state not in elsewhere or t.tid in at_a_lock) and t.steady and t.moved is False]
         if stuck:

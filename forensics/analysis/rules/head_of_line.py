@@ -32,7 +32,7 @@ def _seen_waiting(view: View) -> Iterator[Finding]:
         # only the output rank's failures are sent at all
         if process.rank is None or process.rank.rank != view.output_rank:
             continue
-        stuck = [t for t in view.threads_of(process) if t.name in view.profile.delivery_threads and t.state != "queue-get"]
+        stuck = view.delivering(process)
         mine = (process.info.node, process.pid)
         queued = [v for v in view.of(LiveValue) if (v.node, v.pid) == mine and v.name == "async_output_queue" and not v.torn]
         if not stuck or not (stuck[0].steady and stuck[0].moved is False) or any(v.value == "0" for v in queued):
