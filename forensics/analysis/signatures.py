@@ -15,6 +15,17 @@ if sys.version_info >= (3, 11):
 else:  # pragma: no cover
     import tomli as tomllib
 
+FIELD_TYPES: dict[str, re.Pattern[str]] = {
+    "int": re.compile(r"[+-]?\d{1,18}"),
+    "float": re.compile(r"[+-]?\d{1,18}(?:\.\d*)?(?:[eE][+-]?\d{1,3})?"),
+    "seconds": re.compile(r"\d{1,12}(?:\.\d*)?"),
+    "milliseconds": re.compile(r"\d{1,15}(?:\.\d*)?"),
+    "bytes": re.compile(r"\d{1,18}"),
+    "hex": re.compile(r"(?:0x)?[0-9a-fA-F]{1,16}"),
+    "pci": re.compile(r"(?:PCI:)?(?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?"),
+    "address": re.compile(r"\S{1,256}"),
+    "text": re.compile(r".*", re.S),
+}
 ROLES = ("root", "cascade", "teardown", "confirmation", "context")
 
 
@@ -33,6 +44,10 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """Must stand in the line; the scanner looks for it before it tries the pattern."""
     pattern: str
     """Python regular expression, searched in the message after the prefix; named groups become fields."""
+    fields: dict[str, str] = {}
+    """Named group to its type, one of FIELD_TYPES (not listed: text). A line in which a field is no such thing is no hit."""
+    limit: str = ""
+    """The field that holds the limit which ran out ("seconds"), or the limit itself in seconds ("60"): the line is that much late."""
     block: bool = False
     """A traceback follows: read it into exc_type, exc_message, at."""
     examples: tuple[str, ...]
@@ -42,6 +57,23 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     @property
     def regex(self) -> re.Pattern[str]:
         return _compiled(self.pattern)
+
+    def read(self, m: re.Match[str]) -> dict[str, str] | None:
+        """The fields of a match; None where one of them is not of its type: a damaged line, or another one that looks alike."""
+        found = {name: text for name, text in m.groupdict().items() if text is not None}
+        if any(name in found and not FIELD_TYPES[kind].fullmatch(found[name]) for name, kind in self.fields.items()):
+            return None
+        return found
+
+    def limit_s(self, fields: dict[str, str]) -> float | None:
+        """The limit that had run out when the line was written, in seconds."""
+        if not self.limit:
+            return None
+        text = fields.get(self.limit, "" if self.limit in self.fields else self.limit)
+        try:
+            return float(text) / (1000 if self.fields.get(self.limit) == "milliseconds" else 1)
+        except ValueError:
+            return None
 
 
 @functools.cache
@@ -55,7 +87,9 @@ def load_signature(text: str) -> Signature:
     signature = msgspec.convert(raw, Signature)
     if signature.role not in ROLES:
         raise msgspec.ValidationError(f"role must be one of {ROLES}")
-    re.compile(signature.pattern)
+    groups = re.compile(signature.pattern).groupindex
+    if unknown := [f"{name}: {kind}" for name, kind in signature.fields.items() if name not in groups or kind not in FIELD_TYPES]:
+        raise msgspec.ValidationError(f"fields that no group has, or of no known type: {', '.join(unknown)}")
     return signature
 
 

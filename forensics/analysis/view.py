@@ -23,6 +23,7 @@ from forensics.model import (
     FindingRole,
     Grade,
     HealthSample,
+    KernelEvent,
     LockReading,
     LogHit,
     LogSpan,
@@ -143,6 +144,11 @@ class View:
 
     def feeding(self, *findings: str) -> list[LogHit]:
         return [h for h in self.hits if h.feeds in findings]
+
+    def kernel_feeding(self, *findings: str) -> list[KernelEvent]:
+        """Kernel log lines of this engine's nodes that speak to one of these findings, dated ones in order of time."""
+        mine = [e for e in self.on_nodes(KernelEvent) if e.feeds in findings]
+        return sorted(mine, key=lambda e: e.at.earliest_ns if e.at else 0)
 
     def of(self, kind: type[O]) -> list[O]:
         """Observations of one type that concern this engine's processes (or nodes, where it is alone there)."""

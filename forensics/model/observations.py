@@ -302,6 +302,16 @@ class LogHit(Observation, frozen=True, kw_only=True, omit_defaults=True):
     fields: dict[str, str] = {}
     text: str = ""
     count: int = 1
+    limit_s: float | None = None
+    """Where the line reports that a limit ran out: that limit."""
+
+    @property
+    def began(self) -> TimeRange | None:
+        """When what the line reports began: its time, less the limit that had run out by then."""
+        if self.at is None or not self.limit_s:
+            return self.at
+        back = round(self.limit_s * 1e9)
+        return TimeRange(earliest_ns=self.at.earliest_ns - back, latest_ns=self.at.latest_ns - back, basis="inferred")
 
 
 class LogSpan(Observation, frozen=True, kw_only=True, omit_defaults=True):
@@ -312,6 +322,12 @@ class LogSpan(Observation, frozen=True, kw_only=True, omit_defaults=True):
     lines: int = 0
     pids: tuple[int, ...] = ()
     """Whose names stand in its prefixes."""
+    engine: str = ""
+    """Which engine's lines these are, as far as their form or a signature tells: a name of forensics.engines."""
+    ranks: tuple[int, ...] = ()
+    """Ranks that speak in it, where its lines name ranks."""
+    clock_offset_s: float | None = None
+    """What the wrapper's clock is ahead of the clock inside (a zone, mostly), where both stand on its lines and differ."""
 
 
 class ConfigValue(Observation, frozen=True, kw_only=True, omit_defaults=True):
@@ -327,6 +343,10 @@ class KernelEvent(Observation, frozen=True, kw_only=True, omit_defaults=True):
     """A kernel log line that a signature knows; KernelSpan says what was read."""
 
     signature: str
+    feeds: str = ""
+    """Finding id that it feeds."""
+    role: str = ""
+    """root | cascade | teardown | confirmation | context"""
     fields: dict[str, str] = {}
     text: str = ""
 

@@ -37,14 +37,16 @@ def parse(inp: Input, sink: Sink) -> None:
         if at:
             first, last = first or at, at
         for signature in known:
-            if signature.literal in message and (hit := signature.regex.search(message)):
-                fields = {k: v for k, v in hit.groupdict().items() if v is not None}
+            found = signature.regex.search(message) if signature.literal in message else None
+            if found and (fields := signature.read(found)) is not None:
                 sink.add(
                     KernelEvent(
                         node=inp.node,
                         at=at,
                         ref=inp.ref(f"line {number}", line),
                         signature=signature.id,
+                        feeds=signature.feeds,
+                        role=signature.role,
                         fields=fields,
                         text=message[:400],
                     )

@@ -157,8 +157,8 @@ def _above(line: Line, data: Buffer, start: int, inp: Input) -> Line:
 
 
 def _hit(signature: Signature, m: re.Match[str], line: Line, data: Buffer, start: int, scan: _Scan) -> None:
-    fields = {k: v for k, v in m.groupdict().items() if v is not None}
-    if any(len(v) > NUMBER_CHARS and v.isdigit() for v in fields.values()):
+    fields = signature.read(m)
+    if fields is None or any(len(v) > NUMBER_CHARS and v.isdigit() for v in fields.values()):
         return  # no engine prints such a number: a damaged line
     inp = scan.inp
     if signature.id == "vllm-stats":
@@ -184,6 +184,7 @@ def _hit(signature: Signature, m: re.Match[str], line: Line, data: Buffer, start
         level=line.level,
         fields=fields,
         text=line.message[:400],
+        limit_s=signature.limit_s(fields),
     )
     scan.add(hit, line.at is not None)
 
