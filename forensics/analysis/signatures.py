@@ -27,6 +27,25 @@ FIELD_TYPES: dict[str, re.Pattern[str]] = {
     "text": re.compile(r".*", re.S),
 }
 ROLES = ("root", "cascade", "teardown", "confirmation", "context")
+EVENTS: dict[str, str] = {
+    "start": "the first line of a start: a front reads its arguments, a launcher begins",
+    "core-start": "a later line of the same start: the core is put together",
+    "ready": "the engine answers from here on",
+    "stats": "how far it has come: becomes a ProgressSample",
+    "place": "a process names its rank and world",
+    "wait": "a process has waited as long as its limit, and goes on waiting",
+    "timeout": "an execution call got no answer until its limit ran out",
+    "hang": "the engine's own hang detector saw no step for as long as its limit",
+    "held": "what was held when a step failed",
+    "exception": "a worker raised",
+    "told": "the core was told of a worker's failure",
+    "worker-death": "a parent found a worker ended",
+    "start-failed": "a worker (role root) or the engine failed before it was ready",
+    "fatal": "the engine's own end",
+    "death-told": "a front that lost its core",
+    "stop": "somebody asked the engine to stop",
+}
+"""What a line is in the life of an engine, whichever engine prints it: the life, the stall and most rules ask for these, not for ids."""
 
 
 class Signature(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -48,6 +67,8 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """Named group to its type, one of FIELD_TYPES (not listed: text). A line in which a field is no such thing is no hit."""
     limit: str = ""
     """The field that holds the limit which ran out ("seconds"), or the limit itself in seconds ("60"): the line is that much late."""
+    event: str = ""
+    """What the line is in its engine's life, one of EVENTS; "" for the others."""
     block: bool = False
     """A traceback follows: read it into exc_type, exc_message, at."""
     examples: tuple[str, ...]
@@ -87,6 +108,8 @@ def load_signature(text: str) -> Signature:
     signature = msgspec.convert(raw, Signature)
     if signature.role not in ROLES:
         raise msgspec.ValidationError(f"role must be one of {ROLES}")
+    if signature.event and signature.event not in EVENTS:
+        raise msgspec.ValidationError(f"event must be one of {tuple(EVENTS)}")
     groups = re.compile(signature.pattern).groupindex
     if unknown := [f"{name}: {kind}" for name, kind in signature.fields.items() if name not in groups or kind not in FIELD_TYPES]:
         raise msgspec.ValidationError(f"fields that no group has, or of no known type: {', '.join(unknown)}")

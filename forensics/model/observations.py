@@ -295,6 +295,10 @@ class LogHit(Observation, frozen=True, kw_only=True, omit_defaults=True):
     """Finding id that it feeds."""
     role: str
     """root | cascade | teardown | confirmation | context"""
+    event: str = ""
+    """What the line is in its engine's life: one of EVENTS in forensics.analysis.signatures, "" for the others."""
+    engine: str = ""
+    """Which engine prints such a line: "vllm"; "any" where several do."""
     process: str = ""
     """Name in the line's prefix: "Worker_TP1"."""
     rank: int | None = None

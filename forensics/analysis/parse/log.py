@@ -26,6 +26,8 @@ LINE_BYTES = 64 * 1024
 NUMBER_CHARS = 18
 SAME_HITS = 20
 """The same line of the same process is kept this often; the rest is counted. One dead engine prints 1,400 of a kind."""
+NO_ENGINE = frozenset({"any", "kernel", "torch", "nccl", "gloo", "python", "ray", "uvicorn", "cuda"})
+"""What a signature may name as its engine without naming the engine that a log is of: libraries that all of them use."""
 HEAD_BYTES = 512 * 1024
 """Names and pids of processes are read from the head of a log and from every line that a signature knows."""
 
@@ -81,6 +83,9 @@ class _Scan:
     latest: dict[tuple[str, int | None, str], int] = field(default_factory=dict)
     processes: dict[int, str] = field(default_factory=dict)
     """pid to the most telling name that it writes under."""
+    engines: Counter[str] = field(default_factory=Counter)
+    """Whose lines were met, and how many: engines that name themselves in their signatures."""
+    ranks: set[int] = field(default_factory=set)
 
     def dated(self, at: TimeRange) -> None:
         self.first = self.first or at
@@ -141,6 +146,8 @@ def parse(inp: Input, sink: Sink) -> None:
             first_ns=scan.first.earliest_ns if scan.first else None,
             last_ns=tail.latest_ns if tail else (scan.last.latest_ns if scan.last else None),
             pids=tuple(scan.processes),
+            engine=next((name for name, _ in scan.engines.most_common() if name not in NO_ENGINE), ""),
+            ranks=tuple(sorted(scan.ranks)),
         )
     )
 
@@ -161,7 +168,10 @@ def _hit(signature: Signature, m: re.Match[str], line: Line, data: Buffer, start
     if fields is None or any(len(v) > NUMBER_CHARS and v.isdigit() for v in fields.values()):
         return  # no engine prints such a number: a damaged line
     inp = scan.inp
-    if signature.id == "vllm-stats":
+    scan.engines[signature.engine] += 1
+    if line.rank is not None:
+        scan.ranks.add(line.rank)
+    if signature.event == "stats":
         scan.sink.add(_progress(fields, line, inp))
         return
     quote = line.text
@@ -179,6 +189,8 @@ def _hit(signature: Signature, m: re.Match[str], line: Line, data: Buffer, start
         signature=signature.id,
         feeds=signature.feeds,
         role=signature.role,
+        event=signature.event,
+        engine=signature.engine,
         process=line.process,
         rank=line.rank,
         level=line.level,
@@ -220,19 +232,25 @@ def _markers(inp: Input) -> Iterator[LogHit]:
 
 
 def _progress(fields: dict[str, str], line: Line, inp: Input) -> ProgressSample:
-    kv = fields.get("kv")
+    """A stats line of any engine: groups engine, running, waiting, kv (per cent) or kv_share, prompt_tps, generation_tps, iteration."""
+    kv, share = fields.get("kv"), fields.get("kv_share")
+
+    def number(name: str) -> float | None:
+        return float(fields[name]) if fields.get(name) else None
+
     return ProgressSample(
         node=inp.node,
         at=line.at,
         ref=inp.ref(f"line {line.number}", line.message),
         pid=line.pid,
         via="log",
-        dp_rank=str(int(fields["engine"])),
-        running=float(fields["running"]),
-        waiting=float(fields["waiting"]),
-        kv_usage=float(kv) / 100 if kv else None,
-        prompt_tps=float(fields["prompt_tps"]),
-        generation_tps=float(fields["generation_tps"]),
+        dp_rank=str(int(fields.get("engine") or 0)),
+        counters={"steps": float(fields["iteration"])} if fields.get("iteration") else {},
+        running=number("running"),
+        waiting=number("waiting"),
+        kv_usage=float(kv) / 100 if kv else float(share) if share else None,
+        prompt_tps=number("prompt_tps"),
+        generation_tps=number("generation_tps"),
     )
 
 
