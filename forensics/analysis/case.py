@@ -13,6 +13,7 @@ from forensics.model import (
     Alignment,
     Attempt,
     EngineInstance,
+    Finding,
     Observation,
     ProcessInfo,
     TimeRange,
@@ -40,6 +41,8 @@ class Case:
     clocks: list[Alignment] = field(default_factory=list)
     nodes: list[str] = field(default_factory=list)
     meta: dict[str, str] = field(default_factory=dict)
+    judged: dict[str, list[Finding]] = field(default_factory=dict)
+    """Findings of each engine by its id, once all were judged: for rules that compare engines."""
     _by_type: dict[type[Observation], list[Observation]] = field(default_factory=lambda: defaultdict(list))
 
     def add(self, observations: Iterable[Observation]) -> None:

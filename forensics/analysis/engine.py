@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -59,44 +59,60 @@ SPECIFIC = (
 _WORST = ("dead", "stalled", "degraded", "unknown", "starting", "stopped", "healthy")
 
 
+PEER_LOST = ("kv-transfer-peer-gone", "kv-sender-failed", "kv-receiver-waits-forever", "kv-transfer-not-retrieved")
+"""Findings that say: the other side of a transfer, another engine, is where to look."""
+PEER_NS = 900 * 10**9
+"""How long before a peer was lost what broke it can have begun: longest limit of a transfer (480 s), and as much again."""
 LIVES_BACK = 8
 """How many earlier lives of an engine are searched for one that broke."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Judged:
-    report: EngineReport
+    """One engine on its way to a report."""
+
+    view: View
     findings: list[Finding]
     results: list[RuleResult]
-    first: TimelineEvent | None
+    seen: Coverage
+    before: list[Finding]
+    """Findings of an earlier life that broke."""
+    report: EngineReport = field(init=False)
+    first: TimelineEvent | None = None
 
 
 def judge(case: Case) -> Report:
     """Judge every engine of a case and put the worst one's verdict and root on top."""
-    judged = []
+    judged = [_examine(View(case, engine)) for engine in case.engines]
+    hosts = _hosts(case)
+    case.judged = {j.view.engine.id: j.findings for j in judged}
+    across = [r for r in rules() if r.across]
+    for j in judged:
+        made, results = run_rules(j.view, across)
+        j.findings, j.results = [*j.findings, *made], [*j.results, *results]
+    for j in judged:
+        _conclude(j, [f for other in judged if other is not j for f in other.findings] + hosts[0])
     groups, edges, events = [], [], []
     whole = True
     tree: list[StackNode] = []
     apart: list[StackOutlier] = []
-    for engine in case.engines:
-        view = View(case, engine)
-        judged.append(_judge(view))
-        groups += stacks.groups(_placed(view), engine.id)
-        told, outliers = stackreport.of_tree(merge(view.of(ThreadStack)), peers_of(engine), engine.id)
+    for j in judged:
+        view = j.view
+        groups += stacks.groups(_placed(view), view.engine.id)
+        told, outliers = stackreport.of_tree(merge(view.of(ThreadStack)), peers_of(view.engine), view.engine.id)
         tree, apart = [*tree, *told], [*apart, *outliers]
         edges += view.waits
-        whole = whole and waits.whole(view, judged[-1].report.coverage)
-        events += timeline.of_engine(view, judged[-1].findings)
-    hosts = _hosts(case)
+        whole = whole and waits.whole(view, j.seen)
+        events += timeline.of_engine(view, j.findings)
     events.sort(key=lambda e: (e.at.earliest_ns, e.at.latest_ns))
     worst = min(judged, key=lambda j: (_WORST.index(j.report.verdict.state), j.report.root.finding is None), default=None)
     return Report(
         verdict=worst.report.verdict if worst else Verdict(state="unknown", sentence="No engine was recognised in the inputs."),
-        root=worst.report.root if worst else Root(),
+        root=worst.report.root if worst else choose_root(hosts[0]),
         engines=tuple(j.report for j in judged),
         findings=tuple(sorted((*(f for j in judged for f in j.findings), *hosts[0]), key=_order)),
-        first_event=worst.first if worst else None,
-        coverage=coverage.join([j.report.coverage for j in judged]) if judged else Coverage(),
+        first_event=worst.first if worst else _first_event(hosts[0], choose_root(hosts[0])),
+        coverage=coverage.join([j.seen for j in judged]) if judged else Coverage(),
         clocks=tuple(case.clocks),
         timeline=tuple(events),
         stacks=tuple(groups),
@@ -127,22 +143,25 @@ def _hosts(case: Case) -> tuple[list[Finding], list[RuleResult]]:
     return run_rules(View(case, nobody), [r for r in rules() if r.of_nodes])
 
 
-def _judge(view: View) -> _Judged:
-    """The state of one engine is that of its last life; an earlier life that broke is told beside it, and explains nothing of it."""
-    engine = view.engine
-    findings, results = run_rules(view)
+def _examine(view: View) -> _Judged:
+    findings, results = run_rules(view, [r for r in rules() if not r.across])
     seen = coverage.of_engine(view)
-    findings = [_with_coverage(f, seen) for f in findings]
-    root = choose_root(findings)
-    verdict = verdict_of(view, findings, root, seen)
-    told = findings
-    if before := _broken_before(view):
+    return _Judged(view, [_with_coverage(f, seen) for f in findings], results, seen, _broken_before(view))
+
+
+def _conclude(judged: _Judged, elsewhere: Sequence[Finding]) -> None:
+    """The state of one engine is that of its last life; an earlier life that broke is told beside it, and explains nothing of it."""
+    view, engine, findings, seen = judged.view, judged.view.engine, judged.findings, judged.seen
+    told = [*findings, *_of_its_peers(findings, elsewhere)]
+    root = choose_root(told)
+    verdict = verdict_of(view, told, root, seen)
+    if before := judged.before:
         if root.finding is None and not root.candidates and verdict.state not in ("dead", "stalled", "degraded"):
             told, root = before, choose_root(before)
             verdict = _up_again(view, verdict, before, root)
         present = {f.id for f in findings}
-        findings = [*findings, *(f for f in before if f.severity is not Severity.INFO or f.id not in present)]
-    report = EngineReport(
+        judged.findings = [*findings, *(f for f in before if f.severity is not Severity.INFO or f.id not in present)]
+    judged.report = EngineReport(
         id=engine.id,
         kind=engine.kind,
         version=engine.version,
@@ -152,7 +171,17 @@ def _judge(view: View) -> _Judged:
         coverage=seen,
         processes=engine.processes,
     )
-    return _Judged(report, findings, results, _first_event(told, root))
+    judged.first = _first_event(told, root)
+
+
+def _of_its_peers(findings: Sequence[Finding], elsewhere: Sequence[Finding]) -> list[Finding]:
+    """What broke in another engine, or on a node without one, shortly before this engine lost a peer that it transfers to or from."""
+    lost = [f.since for f in findings if f.id in PEER_LOST and f.since and f.grade.strength >= Grade.SUPPORTED.strength]
+    if not lost:
+        return []
+    first = min(at.earliest_ns for at in lost)
+    able = [f for f in elsewhere if f.role is FindingRole.ROOT and f.since and f.since.earliest_ns <= first]
+    return [f for f in able if f.since and first - f.since.earliest_ns <= PEER_NS]
 
 
 def _broken_before(view: View) -> list[Finding]:

@@ -43,6 +43,8 @@ class Rule:
     """Sources that sharpen the grade."""
     of_nodes: bool = False
     """It asks about machines: it is also asked of nodes on which no engine was recognised."""
+    across: bool = False
+    """It compares engines: it is asked after all of them were judged, and reads `view.case.judged`."""
     applies: Callable[[View], str] = field(default=lambda view: "")
     """"" when the question arises, else why not."""
     evaluate: Callable[[View], Iterable[Finding]]

@@ -1,0 +1,84 @@
+"""A crash that nobody asked about, or none at all: said of every engine, and only for the nodes and times that were really read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from forensics.analysis.rules._contract import CannotTell, Rule, grade
+from forensics.analysis.times import iso
+from forensics.analysis.view import View
+from forensics.model import Finding, FindingRole, Grade, LogSpan, Severity
+
+CRASHES = (
+    "engine-died",
+    "worker-process-died",
+    "worker-start-failed",
+    "worker-exception-fatal",
+    "ray-actor-died",
+    "native-crash",
+    "sigsegv",
+)
+
+
+def evaluate(view: View) -> Iterator[Finding]:
+    mine = view.engine.id
+    crashed = {id: made for id, found in view.case.judged.items() if (made := [f for f in found if _crash(f)])}
+    others = {id: made for id, made in crashed.items() if id != mine}
+    if mine not in crashed:
+        for found in others.values():
+            first = min(found, key=lambda f: f.since.earliest_ns if f.since else 0)
+            nodes = tuple(dict.fromkeys(n for f in found for n in f.nodes if n not in view.nodes))
+            if nodes:
+                yield view.finding(
+                    "crash-on-other-node",
+                    Grade.ESTABLISHED,
+                    title=f"Another engine crashed, on {', '.join(nodes)}: {first.title}",
+                    because=[ref for f in found[:3] for ref in f.because[:2]],
+                    severity=Severity.WARNING,
+                    role=FindingRole.CONTEXT,
+                    nodes=nodes,
+                    since=first.since,
+                    until=first.until,
+                    does_not_show="whether the two have anything to do with each other",
+                )
+    if not crashed:
+        yield _none(view)
+
+
+def _crash(f: Finding) -> bool:
+    return f.id in CRASHES and f.grade.strength >= Grade.SUPPORTED.strength
+
+
+def _none(view: View) -> Finding:
+    spans = [s for s in view.on_nodes(LogSpan) if s.first_ns is not None and s.last_ns is not None]
+    if not spans:
+        raise CannotTell("no dated line tells which time the logs cover", "logs with times")
+    windows = {}
+    for node in sorted({s.node for s in spans}):
+        own = [s for s in spans if s.node == node]
+        windows[node] = (min(s.first_ns or 0 for s in own), max(s.last_ns or 0 for s in own))
+    unread = sorted(set(view.nodes) - set(windows))
+    return view.finding(
+        "no-crash-found",
+        grade(observed=True, whole=not unread),
+        title="No crash in the logs of " + ", ".join(f"{node} ({iso(first)} to {iso(last)})" for node, (first, last) in windows.items()),
+        because=[s.ref for s in spans[:6]],
+        nodes=tuple(windows),
+        does_not_show="; ".join(
+            [
+                *([f"anything about {', '.join(unread)}, whose logs were not read"] if unread else []),
+                "a death that left no line, or one outside these times",
+            ]
+        ),
+    )
+
+
+RULE = Rule(
+    name="crashes",
+    emits=("crash-on-other-node", "no-crash-found"),
+    about="Whether anything crashed on any node that was read, this engine's or another's.",
+    requires=("log",),
+    across=True,
+    evaluate=evaluate,
+    false_positives="A kill leaves no line of its own: an engine that is simply gone is found by its process, not by its log.",
+)
