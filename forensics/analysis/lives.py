@@ -15,12 +15,10 @@ from forensics.model import EvidenceRef, LogHit, TimeRange
 
 START_NS = 5 * 10**9
 """Several fronts of one engine print their start-up lines within this time."""
-FRONT = "vllm-startup-args"
-STARTS = (FRONT, "vllm-engine-config")
-DEATHS = ("vllm-engine-fatal", "vllm-core-exited", "vllm-engine-dead-error", "vllm-output-handler-failed")
+STARTS = ("start", "core-start")
+DEATHS = ("fatal", "death-told")
 LINGERS_NS = 300 * 10**9
 """A core that printed its fatal line is gone within seconds, and under fault tolerance within two minutes."""
-READY = ("vllm-ready", "vllm-init-took")
 
 File = tuple[str, str]
 """(node, name) of one log."""
@@ -67,17 +65,17 @@ def split(hits: Sequence[LogHit], alive_ns: int | None = None) -> Lives:
     """
     files: dict[File, list[LogHit]] = defaultdict(list)
     for hit in hits:
-        if hit.signature in (*STARTS, *READY):
+        if hit.event in (*STARTS, "ready"):
             files[hit.node, hit.ref.source].append(hit)
     for told in files.values():
         told.sort(key=lambda h: line_number(h.ref))
     # a follower is started at its own time, by its own clock: only nodes that also say "ready" tell when the engine began
-    heads = {node for (node, _), told in files.items() if any(h.signature in READY or h.signature == STARTS[1] for h in told)}
+    heads = {node for (node, _), told in files.items() if any(h.event in ("ready", "core-start") for h in told)}
     if heads:
         heads = {min(heads, key=lambda node: (-sum(len(t) for (n, _), t in files.items() if n == node), node))}
     shown = sorted((h for (n, _), t in files.items() if n in heads or not heads for h in t), key=lambda h: h.at.earliest_ns if h.at else 0)
     starts = tuple(h.at.earliest_ns for h in _starts(shown) if h.at)
-    deaths = [h.at.latest_ns for h in hits if h.signature in DEATHS and h.at]
+    deaths = [h.at.latest_ns for h in hits if h.event in DEATHS and h.at]
     if alive_ns is not None and deaths and max(deaths) > max(starts, default=0) and alive_ns - max(deaths) > LINGERS_NS:
         starts = (*starts, max(deaths) + LINGERS_NS // 2)
     own = {file: tuple(line_number(h.ref) for h in _starts(told)) for file, told in files.items()}
@@ -89,11 +87,11 @@ def _starts(told: Sequence[LogHit]) -> list[LogHit]:
     begun: list[LogHit] = []
     starting = False
     for hit in told:
-        start = hit.signature in STARTS
+        start = hit.event in STARTS
         if start and hit.at:
             # the core's own line follows the front's within one start; a front that comes later is another start
             before = begun[-1].at.earliest_ns if begun and begun[-1].at else None
-            again = hit.signature == FRONT and before is not None and hit.at.earliest_ns - before > START_NS
+            again = hit.event == "start" and before is not None and hit.at.earliest_ns - before > START_NS
             if not starting or again:
                 begun.append(hit)
         starting = start

@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from forensics.analysis.lives import READY
 from forensics.analysis.progress import STATS_WINDOW_NS, STEPS_ENOUGH, STILL_ENOUGH_S, Interval
 from forensics.analysis.stacks import ThreadView, frame_text
 from forensics.analysis.times import SECOND, duration
@@ -92,7 +91,7 @@ Mains = list[tuple[EngineProcess, ThreadView]]
 def _dead(view: View) -> bool:
     """Whether the engine had ended when the capture began to look: a dead engine does not stand still."""
     began = min((view.case.captured[n].earliest_ns for n in view.nodes if n in view.case.captured), default=0)
-    ends = [h.at.latest_ns for h in view.hits_of("vllm-engine-fatal", "vllm-core-exited") if h.at]
+    ends = [h.at.latest_ns for h in view.events("fatal") if h.at]
     return any(e <= began + STATS_WINDOW_NS for e in ends) or (bool(view.cores) and all(view.ended(c) for c in view.cores))
 
 
@@ -231,8 +230,8 @@ def _since(view: View, first_ns: int | None) -> TimeRange:
 
 
 def _told_by_log(view: View) -> Stall | None:
-    timeouts = [h for h in view.hits_of("vllm-rpc-timeout") if h.at]
-    waits = [h for h in view.hits_of("vllm-shm-broadcast-wait") if h.at and not _starting(view, h) and not _moved_since(view, h)]
+    timeouts = [h for h in view.events("timeout") if h.at]
+    waits = [h for h in view.events("wait") if h.at and not _starting(view, h) and not _moved_since(view, h)]
     zero = _zero_lines(view)
     if timeouts:
         # the newest incident; each is printed several times within its second
@@ -272,7 +271,7 @@ def _by_timeout(view: View, timeout: LogHit, waits: list[LogHit], zero: list[Int
         warned = _minus(near[0].at.earliest_ns, int(near[0].fields["seconds"]) * SECOND)
         if began.latest_ns - began.earliest_ns > 2 * SECOND and began.earliest_ns <= warned.latest_ns <= began.latest_ns:
             began = TimeRange(earliest_ns=began.earliest_ns, latest_ns=warned.latest_ns, basis="inferred")
-    held = [h for h in view.hits_of("vllm-scheduler-stats-dump") if h.at and abs(h.at.earliest_ns - at) < 5 * SECOND]
+    held = [h for h in view.events("held") if h.at and abs(h.at.earliest_ns - at) < 5 * SECOND]
     agreeing = [*(h.ref for h in near), *(r for i in zero for r in i.refs), *(h.ref for h in held if h.fields.get("running") != "0")]
     how = f"the call {timeout.fields.get('method', '')} got no answer until its limit ran out"
     # an execution call is itself outstanding work, and its timeout says that no answer came
@@ -296,7 +295,7 @@ def _zero_lines(view: View) -> list[Interval]:
 
 def _starting(view: View, hit: LogHit) -> bool:
     """Whether the line falls between a start and its ready line: ranks wait long for each other there."""
-    return view.begun_ns is not None and not any(view.before(ready, hit) for ready in view.hits_of(*READY))
+    return view.begun_ns is not None and not any(view.before(ready, hit) for ready in view.events("ready"))
 
 
 def _moved_since(view: View, hit: LogHit) -> bool:

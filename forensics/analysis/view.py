@@ -142,6 +142,15 @@ class View:
     def hits_of(self, *signatures: str) -> list[LogHit]:
         return [h for h in self.hits if h.signature in signatures]
 
+    def events(self, *events: str) -> list[LogHit]:
+        """Lines of this life that are one of these in an engine's life (EVENTS of forensics.analysis.signatures), whoever prints them."""
+        return [h for h in self.hits if h.event in events]
+
+    @property
+    def raised(self) -> list[LogHit]:
+        """Exceptions: the engine's own lines of a worker that raised, and every traceback."""
+        return [h for h in self.hits if h.event == "exception" or h.signature == "python-traceback"]
+
     def feeding(self, *findings: str) -> list[LogHit]:
         return [h for h in self.hits if h.feeds in findings]
 
@@ -324,15 +333,14 @@ class View:
         """Started, and neither ready nor serving nor ended since: ranks legitimately wait for each other for minutes."""
         if self.begun_ns is None:
             return False
-        signs = ("vllm-engine-fatal", "vllm-core-exited", "vllm-shutdown-signal", "vllm-worker-start-failed", "vllm-engine-start-failed")
         served = bool(self.progress.log) or any(i.moved for i in self.progress.metrics) or any(h.status == 200 for h in self.health)
-        return not self.hits_of(*lives.READY, *signs) and not served
+        return not self.events("ready", "fatal", "stop", "start-failed") and not served
 
     @cached_property
     def stopped_ns(self) -> int | None:
         """When somebody asked this engine to stop (its last signal line, not one that follows a fatal line)."""
-        fatal = [h.at.earliest_ns for h in self.hits_of("vllm-engine-fatal", "vllm-core-exited", "vllm-worker-died") if h.at]
-        asked = [h.at.earliest_ns for h in self.hits_of("vllm-shutdown-signal") if h.at]
+        fatal = [h.at.earliest_ns for h in self.events("fatal", "worker-death") if h.at]
+        asked = [h.at.earliest_ns for h in self.events("stop") if h.at]
         return max((a for a in asked if not any(f <= a for f in fatal)), default=None)
 
     # ---- what could be seen

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from forensics.analysis.lives import READY
 from forensics.analysis.times import SECOND
 from forensics.analysis.view import View
 from forensics.model import EngineProcess, LogHit, Role, TimeRange
@@ -17,7 +16,7 @@ def worker_exceptions(view: View) -> list[tuple[LogHit, EngineProcess | None]]:
     What the engine's own line or a traceback shows.
     """
     out: dict[tuple[str, int | None], tuple[LogHit, EngineProcess | None]] = {}
-    for hit in view.hits_of("vllm-worker-exception", "python-traceback"):
+    for hit in view.raised:
         process = view.process(hit.node, hit.pid) or _by_rank(view, hit)
         if hit.signature == "python-traceback" and not (process and process.role is Role.WORKER and hit.fields.get("exc_type")):
             continue
@@ -28,7 +27,7 @@ def worker_exceptions(view: View) -> list[tuple[LogHit, EngineProcess | None]]:
 
 def _outlived(view: View, hit: LogHit) -> bool:
     """Whether the engine went on: it became ready, or moved, after the exception."""
-    if any(view.before(hit, ready) for ready in view.hits_of(*READY)):
+    if any(view.before(hit, ready) for ready in view.events("ready")):
         return True
     witnesses = (*view.progress.metrics, *view.progress.log)
     return hit.at is not None and any(i.moved and i.since_ns is not None and i.since_ns > hit.at.earliest_ns + SECOND for i in witnesses)
@@ -43,11 +42,11 @@ def doubts(view: View, hit: LogHit, process: EngineProcess | None) -> tuple[bool
     if hit.signature == "python-traceback":
         others.append("the worker may have handled it")
     thread = view.main_thread(process) if process else None
-    if process and thread is None and not view.hits_of("vllm-rpc-timeout"):
+    if process and thread is None and not view.events("timeout"):
         others.append("its stack was not seen: it may have taken a call after the exception")
     if thread and thread.state in ("collective", "running", "gpu-sync", "lock"):
         others.append("the worker is inside a call: it may have taken one after the exception, and the engine have outlived it")
-    if known and seconds is not None and seconds < known / 2 and view.hits_of("vllm-rpc-timeout"):
+    if known and seconds is not None and seconds < known / 2 and view.events("timeout"):
         others.append("the call that timed out had been waiting long before the exception")
     # a core that waits for a lost answer gives up when the limit is over
     return bool(limit and seconds is not None and seconds > limit + REPLY_S), others
@@ -57,7 +56,7 @@ def _until_noticed(view: View, hit: LogHit) -> float | None:
     """Seconds from an exception to the timeout that it may explain, or to the end of the evidence."""
     if hit.at is None:
         return None
-    timeouts = [h.at.earliest_ns for h in view.hits_of("vllm-rpc-timeout") if h.at and h.at.latest_ns >= hit.at.earliest_ns]
+    timeouts = [h.at.earliest_ns for h in view.events("timeout") if h.at and h.at.latest_ns >= hit.at.earliest_ns]
     end = min(timeouts, default=view.ended_ns)
     return (end - hit.at.earliest_ns) / SECOND if end is not None else None
 
@@ -70,11 +69,11 @@ def _by_rank(view: View, hit: LogHit) -> EngineProcess | None:
 
 def _torn_down(view: View, hit: LogHit) -> bool:
     """Exceptions after the engine's own end or a stop are its teardown."""
-    ends = view.hits_of("vllm-engine-fatal", "vllm-rpc-timeout", "vllm-worker-died", "vllm-shutdown-signal")
+    ends = view.events("fatal", "timeout", "worker-death", "stop")
     return any(view.before(e, hit) for e in ends)
 
 
 def told_at(view: View, hit: LogHit) -> TimeRange | None:
     """When the core was told of the failure through the worker's own reply; None when it was not."""
-    replies = [r.at for r in view.hits_of("vllm-worker-failed-reply") if r.at and hit.at]
+    replies = [r.at for r in view.events("told") if r.at and hit.at]
     return next((r for r in replies if hit.at and 0 <= (r.latest_ns - hit.at.earliest_ns) / SECOND <= REPLY_S), None)

@@ -9,11 +9,9 @@ from forensics.analysis.times import iso
 from forensics.analysis.view import View
 from forensics.model import Finding, FindingRole, LogHit, Severity, TimeRange
 
-FATAL = ("vllm-engine-fatal", "vllm-core-exited")
-
 
 def evaluate(view: View) -> Iterator[Finding]:
-    fatal = [h for h in view.hits_of(*FATAL) if h.at and not _after_stop(view, h.at.earliest_ns)]
+    fatal = [h for h in view.events("fatal") if h.at and not _after_stop(view, h.at.earliest_ns)]
     asked = view.stopped_ns is not None
     gone = [s for c in view.cores if (s := view.state_of(c)) and view.ended(c)]
     told = [] if fatal or gone or asked else failed_by_death(view)
@@ -39,7 +37,7 @@ def evaluate(view: View) -> Iterator[Finding]:
         because=[
             *(h.ref for h in (*fatal[:3], *told[:3])),
             *(s.ref for s in gone[:2]),
-            *(h.ref for h in view.hits_of("vllm-worker-failed-reply")[:1]),
+            *(h.ref for h in view.events("told")[:1]),
         ],
         severity=Severity.CRITICAL,
         role=FindingRole.CASCADE,
@@ -52,7 +50,7 @@ def evaluate(view: View) -> Iterator[Finding]:
 
 def failed_by_death(view: View) -> list[LogHit]:
     """Lines of a front that lost its core."""
-    return [h for h in view.hits_of("vllm-engine-dead-error", "vllm-output-handler-failed") if h.at]
+    return [h for h in view.events("death-told") if h.at]
 
 
 def _after_stop(view: View, at_ns: int) -> bool:

@@ -37,7 +37,7 @@ def _seen_waiting(view: View) -> Iterator[Finding]:
         queued = [v for v in view.of(LiveValue) if (v.node, v.pid) == mine and v.name == "async_output_queue" and not v.torn]
         if not stuck or not (stuck[0].steady and stuck[0].moved is False) or any(v.value == "0" for v in queued):
             continue
-        learned = next((h for h in view.hits_of("vllm-rpc-timeout") if h.at and hit.at.before(h.at)), None)
+        learned = next((h for h in view.events("timeout") if h.at and hit.at.before(h.at)), None)
         end = learned.at if learned else None
         told = f"the engine learned of it at {iso(end.earliest_ns)}" if end else "the engine has not learned of it yet"
         frame, at = place(stuck[0]), stuck[0].samples[0].at
@@ -68,7 +68,7 @@ def _seen_waiting(view: View) -> Iterator[Finding]:
 
 
 def _told_by_times(view: View) -> Iterator[Finding]:
-    timeouts = [h for h in view.hits_of("vllm-rpc-timeout") if h.at]
+    timeouts = [h for h in view.events("timeout") if h.at]
     if view.output_rank is None or not timeouts:
         return
     for hit, process in worker_exceptions(view):

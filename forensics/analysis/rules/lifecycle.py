@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from forensics.analysis.lives import READY, STARTS
 from forensics.analysis.rules._contract import Rule, grade
 from forensics.analysis.rules._victims import lost_peer
 from forensics.analysis.times import SECOND, duration, iso
@@ -13,9 +12,9 @@ from forensics.model import Finding, FindingRole, LogHit, LogSpan, Severity, Tim
 
 
 def evaluate(view: View) -> Iterator[Finding]:
-    starts = [h for h in view.hits_of(*STARTS) if h.at]
-    ready = [h for h in view.hits_of(*READY) if h.at]
-    failed = view.hits_of("vllm-worker-start-failed", "vllm-engine-start-failed")
+    starts = [h for h in view.events("start", "core-start") if h.at]
+    ready = [h for h in view.events("ready") if h.at]
+    failed = view.events("start-failed")
     if starts:
         first = starts[0]
         assert first.at
@@ -55,7 +54,7 @@ def _last_line(view: View) -> int | None:
 
 
 def _start_failed(view: View, failed: list[LogHit]) -> Finding:
-    workers = [h for h in failed if h.signature == "vllm-worker-start-failed"]
+    workers = [h for h in failed if h.role == "root"]
     first = (workers or failed)[0]
     process = view.process(first.node, first.pid)
     kind, message = first.fields.get("exc_type", ""), first.fields.get("exc_message", "")
@@ -76,7 +75,7 @@ def _start_failed(view: View, failed: list[LogHit]) -> Finding:
 def _stopped(view: View) -> Iterator[Finding]:
     if view.stopped_ns is None:
         return
-    asked = [h for h in view.hits_of("vllm-shutdown-signal") if h.at and h.at.earliest_ns == view.stopped_ns]
+    asked = [h for h in view.events("stop") if h.at and h.at.earliest_ns == view.stopped_ns]
     restarted = view.replaced_ns
     yield view.finding(
         "orderly-shutdown",

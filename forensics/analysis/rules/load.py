@@ -21,7 +21,7 @@ def evaluate(view: View) -> Iterator[Finding]:
         return
     before = [i for i in view.progress.log if i.until_ns is not None and i.until_ns <= onset + SECOND and i.moved]
     window = [i for i in before if (i.until_ns or 0) >= onset - WINDOW_S * SECOND]
-    held = [h for h in view.hits_of("vllm-scheduler-stats-dump") if h.at and h.at.earliest_ns >= onset]
+    held = [h for h in view.events("held") if h.at and h.at.earliest_ns >= onset]
     if window:
         yield view.finding(
             "load-at-onset",
@@ -52,7 +52,7 @@ def evaluate(view: View) -> Iterator[Finding]:
 def _onset(view: View) -> int | None:
     if view.stall:
         return view.stall.since.latest_ns
-    ends = [h.at.earliest_ns for h in view.hits_of("vllm-worker-exception", "vllm-worker-died", "vllm-engine-fatal") if h.at]
+    ends = [h.at.earliest_ns for h in view.events("exception", "worker-death", "fatal") if h.at]
     return min(ends, default=None)
 
 

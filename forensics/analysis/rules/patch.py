@@ -83,7 +83,7 @@ def _by_marker(view: View, patch: dict[str, Any], nodes: list[str]) -> Iterator[
     silent = [n for n in nodes if n not in {h.node for h in hits}]
     for span in view.on_nodes(LogSpan):
         # only a log that holds its own beginning can prove that a start-up line is missing
-        if span.node in silent and any(h.node == span.node and h.ref.source == span.ref.source for h in view.hits_of("vllm-startup-args")):
+        if span.node in silent and any(h.node == span.node and h.ref.source == span.ref.source for h in view.events("start")):
             quote = f"no line with {str(marker)[:80]!r} in this log, which holds its own start"
             yield "absent", "log marker", None, EvidenceRef(source=span.ref.source, locator="whole file", quote=quote)
 
@@ -103,7 +103,7 @@ def _finding(view: View, name: str, status: str, witnesses: list[Witness]) -> Fi
 
 
 def _failure(view: View) -> tuple[Grade, EvidenceRef] | None:
-    fatal = view.hits_of("vllm-engine-fatal", "vllm-core-exited", "vllm-worker-died")
+    fatal = view.events("fatal", "worker-death")
     if fatal:
         return Grade.ESTABLISHED, fatal[0].ref
     return (view.stall.grade, view.stall.because[0]) if view.stall else None

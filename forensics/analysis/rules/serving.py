@@ -109,7 +109,7 @@ def _held_up(view: View, process: EngineProcess) -> bool:
 def _over(view: View) -> bool:
     """Whether the engine had ended by the end of the evidence: what it did before is history, not its state."""
     end = view.ended_ns or 0
-    ends = [h.at.earliest_ns for h in view.hits_of("vllm-engine-fatal", "vllm-core-exited", "vllm-worker-died") if h.at]
+    ends = [h.at.earliest_ns for h in view.events("fatal", "worker-death") if h.at]
     if view.stopped_ns is not None and not view.progress.log and not view.progress.metrics:
         return True
     bundled = any(n in view.case.bundled for n in view.nodes)

@@ -11,7 +11,7 @@ from forensics.model import Finding, FindingRole, Grade, Severity
 
 
 def evaluate(view: View) -> Iterator[Finding]:
-    if hits := [h for h in view.hits_of("vllm-rpc-timeout") if h.at]:
+    if hits := [h for h in view.events("timeout") if h.at]:
         first = hits[0]
         assert first.at
         limit = view.engine.execute_timeout_s
@@ -31,7 +31,7 @@ def evaluate(view: View) -> Iterator[Finding]:
             does_not_show="which rank did not answer: the core waits for the output rank, whoever holds that one up",
             next_steps=["do not raise the limit: it only delays this line"],
         )
-    if waits := [h for h in view.hits_of("vllm-shm-broadcast-wait") if h.at]:
+    if waits := [h for h in view.events("wait") if h.at]:
         first = waits[0]
         assert first.at
         seconds = int(first.fields["seconds"])

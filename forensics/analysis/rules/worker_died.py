@@ -13,7 +13,7 @@ from forensics.model import EngineProcess, EvidenceRef, Finding, FindingRole, Pr
 def evaluate(view: View) -> Iterator[Finding]:
     ended = _fatal_before(view)
     reported = set()
-    for hit in view.hits_of("vllm-worker-died"):
+    for hit in view.events("worker-death"):
         if not hit.at or (ended is not None and hit.at.earliest_ns > ended):
             continue
         rank = int(hit.fields["rank"])
@@ -38,8 +38,8 @@ def evaluate(view: View) -> Iterator[Finding]:
 
 def _fatal_before(view: View) -> int | None:
     """The engine's own end: workers that die after it die of it."""
-    ends = [h.at.earliest_ns for h in view.hits_of("vllm-engine-fatal", "vllm-rpc-timeout", "vllm-worker-failed-reply") if h.at]
-    died = [h.at.earliest_ns for h in view.hits_of("vllm-worker-died") if h.at]
+    ends = [h.at.earliest_ns for h in view.events("fatal", "timeout", "told") if h.at]
+    died = [h.at.earliest_ns for h in view.events("worker-death") if h.at]
     ends = [e for e in ends if not any(d <= e for d in died)]
     if view.stopped_ns is not None:
         ends.append(view.stopped_ns)

@@ -41,7 +41,7 @@ def evaluate(view: View) -> Iterator[Finding]:
                     "worker-exception-fatal",
                     grade(observed=True),
                     title=f"{name} raised {what}{where}; the engine was told and ended",
-                    because=[hit.ref, *(h.ref for h in view.hits_of("vllm-worker-failed-reply")[:1])],
+                    because=[hit.ref, *(h.ref for h in view.events("told")[:1])],
                     severity=Severity.CRITICAL,
                     role=FindingRole.ROOT,
                     processes=[process] if process else [],
@@ -75,7 +75,7 @@ def evaluate(view: View) -> Iterator[Finding]:
 def _aftermath(view: View, hit: LogHit) -> tuple[str | None, float]:
     """(what followed in words, seconds seen after it), or (None, 0) where nothing did."""
     at = hit.at.earliest_ns if hit.at else None
-    timeouts = [h.at for h in view.hits_of("vllm-rpc-timeout") if h.at and (at is None or h.at.latest_ns >= at)]
+    timeouts = [h.at for h in view.events("timeout") if h.at and (at is None or h.at.latest_ns >= at)]
     if timeouts:
         seconds = (timeouts[0].earliest_ns - at) / SECOND if at is not None else 0.0
         return f"it learned of it {duration(seconds)} later, when the call's limit ran out", max(seconds, SILENCE_S)
