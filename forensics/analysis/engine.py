@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from forensics.analysis import coverage, stackreport, stacks, timeline, waits
+from forensics.analysis import coverage, phases, stackreport, stacks, timeline, waits
 from forensics.analysis.case import Case
 from forensics.analysis.merge import merge
 from forensics.analysis.peers import peers_of
@@ -92,7 +92,7 @@ def judge(case: Case) -> Report:
         j.findings, j.results = [*j.findings, *made], [*j.results, *results]
     for j in judged:
         _conclude(j, [f for other in judged if other is not j for f in other.findings] + hosts[0])
-    groups, edges, events = [], [], []
+    groups, edges, stretches = [], [], []
     whole = True
     tree: list[StackNode] = []
     apart: list[StackOutlier] = []
@@ -103,8 +103,7 @@ def judge(case: Case) -> Report:
         tree, apart = [*tree, *told], [*apart, *outliers]
         edges += view.waits
         whole = whole and waits.whole(view, j.seen)
-        events += timeline.of_engine(view, j.findings)
-    events.sort(key=lambda e: (e.at.earliest_ns, e.at.latest_ns))
+        stretches += phases.of_engine(view, j.findings)
     worst = min(judged, key=lambda j: (_WORST.index(j.report.verdict.state), j.report.root.finding is None), default=None)
     return Report(
         verdict=worst.report.verdict if worst else Verdict(state="unknown", sentence="No engine was recognised in the inputs."),
@@ -114,7 +113,8 @@ def judge(case: Case) -> Report:
         first_event=worst.first if worst else _first_event(hosts[0], choose_root(hosts[0])),
         coverage=coverage.join([j.seen for j in judged]) if judged else Coverage(),
         clocks=tuple(case.clocks),
-        timeline=tuple(events),
+        timeline=tuple(timeline.build(case, [j.view for j in judged])),
+        phases=tuple(stretches),
         stacks=tuple(groups),
         stack_tree=tuple(tree),
         outliers=tuple(apart),

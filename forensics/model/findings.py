@@ -171,6 +171,25 @@ class TimelineEvent(Record, frozen=True, kw_only=True, omit_defaults=True):
     count: int = 1
 
 
+class Phase(Record, frozen=True, kw_only=True, omit_defaults=True):
+    """One stretch in the life of an engine. Phases follow one another; a gap between two means that nobody knows."""
+
+    engine: str
+    name: str
+    """start-up | restart | serving | onset | silence | teardown"""
+    since: TimeRange
+    until: TimeRange | None = None
+    """None: it lasted to the end of the evidence, or its end was not seen."""
+    ended_by: str = ""
+    """What separates it from the next, in words."""
+    ref: EvidenceRef | None = None
+    """Where that was read."""
+
+    @property
+    def seconds(self) -> float | None:
+        return (self.until.earliest_ns - self.since.earliest_ns) / 1e9 if self.until else None
+
+
 class StackGroup(Record, frozen=True, kw_only=True, omit_defaults=True):
     """Threads that stand at the same place. frames innermost first, "name (file:line)"."""
 
@@ -276,6 +295,7 @@ class Report(Record, frozen=True, kw_only=True, omit_defaults=True):
     coverage: Coverage = Coverage()
     clocks: tuple[Alignment, ...] = ()
     timeline: tuple[TimelineEvent, ...] = ()
+    phases: tuple[Phase, ...] = ()
     stacks: tuple[StackGroup, ...] = ()
     stack_tree: tuple[StackNode, ...] = ()
     outliers: tuple[StackOutlier, ...] = ()

@@ -330,6 +330,8 @@ class LogSpan(Observation, frozen=True, kw_only=True, omit_defaults=True):
     """Which engine's lines these are, as far as their form or a signature tells: a name of forensics.engines."""
     ranks: tuple[int, ...] = ()
     """Ranks that speak in it, where its lines name ranks."""
+    last_of: dict[int, int] = {}
+    """pid to the time (ns) of the last line that it wrote here."""
     clock_offset_s: float | None = None
     """What the wrapper's clock is ahead of the clock inside (a zone, mostly), where both stand on its lines and differ."""
 
