@@ -34,7 +34,7 @@ def unite(case: Case) -> None:
     names: dict[tuple[str, int, int], str] = {}
     united: dict[object, ThreadStack] = {}
     for index, stack in enumerate(stacks):
-        if stack.reader == "core" or stack.tid is None:
+        if stack.reader in ("core", "gdb") or stack.tid is None:
             united[index] = stack
             continue
         known = inner.get((stack.node, stack.pid))

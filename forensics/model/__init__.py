@@ -50,12 +50,15 @@ from forensics.model.observations import (
 )
 from forensics.model.outcome import Outcome
 from forensics.model.platform import (
+    BootTime,
     CollectiveRecord,
     CommunicatorStatus,
     ContainerStatus,
     CrashRecord,
     FileSystemUse,
+    FunctionShare,
     GpuFault,
+    GpuProcess,
     LinkCounter,
     LinkState,
     MappedLibrary,
@@ -71,6 +74,7 @@ __all__ = [
     "PROBE_SOURCE",
     "Alignment",
     "Attempt",
+    "BootTime",
     "CollectiveRecord",
     "CommunicatorStatus",
     "ConfigValue",
@@ -90,7 +94,9 @@ __all__ = [
     "Finding",
     "FindingRole",
     "Frame",
+    "FunctionShare",
     "GpuFault",
+    "GpuProcess",
     "GpuSample",
     "Grade",
     "HealthSample",

@@ -41,7 +41,7 @@ class ThreadStack(Observation, frozen=True, kw_only=True, omit_defaults=True):
     tags: tuple[str, ...] = ()
     """What pystack says of the thread: "Waiting for the GIL", "Garbage collecting", …"""
     reader: str = ""
-    """pystack | core (a core file: the moment of its death, no sample of the living) | "" for py-spy"""
+    """pystack | gdb | core (a core file: the moment of its death, no sample of the living) | "" for py-spy"""
     sample: int = 0
 
     @property
@@ -342,7 +342,7 @@ class ConfigValue(Observation, frozen=True, kw_only=True, omit_defaults=True):
     name: str
     value: str
     via: str
-    """log | cmdline | environ | live | http"""
+    """log | cmdline | environ | live | http | limits"""
 
 
 class KernelEvent(Observation, frozen=True, kw_only=True, omit_defaults=True):
@@ -355,12 +355,18 @@ class KernelEvent(Observation, frozen=True, kw_only=True, omit_defaults=True):
     """root | cascade | teardown | confirmation | context"""
     fields: dict[str, str] = {}
     text: str = ""
+    since_boot_ns: int | None = None
+    """What the line itself counts from boot, where it does; `at` is then None unless the time of the boot is known."""
 
 
 class KernelSpan(Observation, frozen=True, kw_only=True, omit_defaults=True):
     """A kernel log was read on this node over this time: the ground for host-stable."""
 
     lines: int
+    since_boot_ns: tuple[int, int] | None = None
+    """First and last line as counted from boot, where the lines count so."""
+    previous_boot: bool = False
+    """Of the boot before the present one ("journalctl -k -b -1"): it ends where the machine went down."""
 
 
 class PatchReading(Observation, frozen=True, kw_only=True, omit_defaults=True):
@@ -393,4 +399,7 @@ class GpuSample(Observation, frozen=True, kw_only=True, omit_defaults=True):
     memory_total_bytes: int | None = None
     sm_clock_mhz: float | None = None
     throttle_bits: int | None = None
+    """NVML's reasons: 1 idle, 2 application clocks, 4 power cap, 8 HW slowdown, 32 SW thermal, 64 HW thermal, 128 power brake."""
+    pci: str = ""
+    """Bus id, lower case, with a domain of four digits: "0000:b3:00.0"."""
     pids: tuple[int, ...] = ()

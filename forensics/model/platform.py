@@ -15,6 +15,17 @@ class GpuFault(Observation, frozen=True, kw_only=True, omit_defaults=True):
     text: str = ""
 
 
+class GpuProcess(Observation, frozen=True, kw_only=True, omit_defaults=True):
+    """A process that a tool lists on a GPU: it joins pids to GPUs where no rank is named."""
+
+    pid: int
+    index: int | None = None
+    pci: str = ""
+    uuid: str = ""
+    name: str = ""
+    used_bytes: int | None = None
+
+
 class RankPlace(Observation, frozen=True, kw_only=True, omit_defaults=True):
     """Which GPU a rank runs on."""
 
@@ -57,8 +68,12 @@ class ContainerStatus(Observation, frozen=True, kw_only=True, omit_defaults=True
     started: TimeRange | None = None
     created: TimeRange | None = None
     """Of the pod: its volumes and its /dev/shm live as long as it does."""
+    ended: TimeRange | None = None
+    """When the container before this one ended."""
     exit_code: int | None = None
+    """Of the container that ended last."""
     reason: str = ""
+    """Why it ended, as the platform calls it: "OOMKilled", "Error", "Completed"."""
 
 
 class PlatformEvent(Observation, frozen=True, kw_only=True, omit_defaults=True):
@@ -68,6 +83,9 @@ class PlatformEvent(Observation, frozen=True, kw_only=True, omit_defaults=True):
     """As the platform calls it: "Unhealthy", "OOMKilled", "Evicted"."""
     text: str = ""
     warning: bool = False
+    about: str = ""
+    """What it happened to, as far as it is named: "pod/decode-0"."""
+    count: int = 1
 
 
 class LinkCounter(Observation, frozen=True, kw_only=True, omit_defaults=True):
@@ -103,6 +121,9 @@ class CommunicatorStatus(Observation, frozen=True, kw_only=True, omit_defaults=T
     """Which operation the counts are of ("AllReduce"), "" for all."""
     missing: tuple[int, ...] = ()
     dead: tuple[int, ...] = ()
+    pids: dict[int, int] = {}
+    """rank of this communicator to the process that it is, on `hosts[rank]`. These ranks are not the engine's."""
+    hosts: dict[int, str] = {}
 
 
 class CollectiveRecord(Observation, frozen=True, kw_only=True, omit_defaults=True):
@@ -117,6 +138,28 @@ class CollectiveRecord(Observation, frozen=True, kw_only=True, omit_defaults=Tru
     """Name of the oldest collective that has not ended ("nccl:all_reduce")."""
     pending_seq: int | None = None
     frames: tuple[Frame, ...] = ()
+
+
+class BootTime(Observation, frozen=True, kw_only=True, omit_defaults=True):
+    """When the node booted, as something in the evidence tells: it dates kernel lines that count from there."""
+
+    booted: TimeRange
+    via: str
+    """uptime -s | uptime | btime | journal | kernel"""
+
+
+class FunctionShare(Observation, frozen=True, kw_only=True, omit_defaults=True):
+    """One line of `py-spy top`: the part of the time that a program spends in a function."""
+
+    function: str
+    file: str
+    own_percent: float
+    total_percent: float
+    own_seconds: float | None = None
+    total_seconds: float | None = None
+    gil_percent: float | None = None
+    """Of the whole program, from the summary above."""
+    active_percent: float | None = None
 
 
 class CrashRecord(Observation, frozen=True, kw_only=True, omit_defaults=True):
