@@ -7,18 +7,49 @@ import functools
 import re
 import time
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from forensics.model import TimeRange
+from forensics.model.times import duration as duration
 from forensics.model.times import iso as written
 
 SECOND = 1_000_000_000
 
 # Ranked: the most explicit form first, since "2026-11-30 12:00:00" also contains "11-30 12:00:00".
-_ISO = re.compile(r"(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?\s?(Z|[+-]\d\d:?\d\d)?")
-_MONTH_DAY = re.compile(r"(?<![\d-])(\d\d)-(\d\d) (\d\d):(\d\d):(\d\d)(?:[.,](\d{1,6}))?")
-_SYSLOG = re.compile(r"\b(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) {1,2}(\d{1,2}) (\d\d):(\d\d):(\d\d)")
+_ISO = re.compile(r"(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9})\d*)?\s?(Z|[+-]\d\d:?\d\d(?!\d)|UTC|GMT)?")
+_SLASHED = re.compile(r"(?<![\d/])(20\d\d)/(\d\d)/(\d\d)[T -](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?")
+_US = re.compile(r"(?<![\d/])(\d\d)/(\d\d)/(20\d\d)[ -](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?")
+_MONTH = "(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"
+_CTIME = re.compile(rf"\b{_MONTH} {{1,2}}(\d{{1,2}}) (\d\d):(\d\d):(\d\d)(?:[.,](\d{{1,9}}))? (?:(UTC|GMT) |[A-Z]{{3,4}} )?(20\d\d)(?!\d)")
+_MONTH_DAY = re.compile(r"(?<![\d-])(\d\d)-(\d\d) (\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?")
+_GLOG = re.compile(r"(?<![\w])[IWEFDV]?(\d{1,2})(\d\d) (\d\d):(\d\d):(\d\d)\.(\d{3,9})")
+_SYSLOG = re.compile(rf"\b{_MONTH} {{1,2}}(\d{{1,2}}) (\d\d):(\d\d):(\d\d)(?:[.,](\d{{1,9}}))?")
+_CLOCK = re.compile(r"(\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?")
+_EPOCH = re.compile(r"([0-9]{9,19})(?:\.([0-9]{1,9})[0-9]*)?")
 _MONTHS = {name: i for i, name in enumerate(("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"), 1)}
 _YEAR_HINT = re.compile(rb"(?<!\d)(20[2-4]\d)-(0[1-9]|1[0-2])-([0-3]\d)(?!\d)")
+_ZONED = re.compile(r"(?:Z|[+-]\d\d:?\d\d|UTC|GMT)(?: 20\d\d)?$")
+_DAY = 86400 * SECOND
+
+
+class Stamp(NamedTuple):
+    """A time as it stands in a line, not yet read: most lines are never asked for theirs."""
+
+    form: str
+    """One of FORMS."""
+    text: str
+
+    @property
+    def zoned(self) -> bool:
+        """Whether it names its zone, so that nothing about it has to be assumed."""
+        return self.form == "epoch" or (self.form in ("iso", "ctime") and bool(_ZONED.search(self.text)))
+
+
+FORMS = ("iso", "month-day", "us", "slash", "ctime", "syslog", "glog", "clock", "epoch", "boot")
+"""iso: 2026-09-01T10:00:00.5Z, with a blank, a comma, without zone; month-day: 09-01 10:00:00; us: 09/01/2026-10:00:00;
+slash: 2026/09/01 10:00:00.5; ctime: Tue Sep  1 10:00:00 2026; syslog: Sep  1 10:00:00; glog: 0901 10:00:00.123456 or 901 …;
+clock: 10:00:00, its day told by the neighbours; epoch: seconds, milli-, micro- or nanoseconds since 1970 by their size;
+boot: seconds since the machine started."""
 
 
 @dataclass(frozen=True)
@@ -36,12 +67,56 @@ class Calendar:
             year, month, day, hour, minute, second = (int(m[i]) for i in range(1, 7))
             offset = _zone(m[8]) if m[8] else self.utc_offset_s
             return _range(year, month, day, hour, minute, second, m[7], offset)
+        if (m := _SLASHED.search(head)) or (m := _US.search(head)):
+            return self._dated(m)
+        if m := _CTIME.search(head):
+            return self._ctime(m)
         if m := _MONTH_DAY.search(head):
             month, day, hour, minute, second = (int(m[i]) for i in range(1, 6))
             return self._without_year(month, day, hour, minute, second, m[6])
         if m := _SYSLOG.search(head):
-            return self._without_year(_MONTHS[m[1]], int(m[2]), int(m[3]), int(m[4]), int(m[5]), None)
+            return self._without_year(_MONTHS[m[1]], int(m[2]), int(m[3]), int(m[4]), int(m[5]), m[6])
+        if m := _GLOG.search(head):
+            return self._without_year(int(m[1]), int(m[2]), int(m[3]), int(m[4]), int(m[5]), m[6])
         return None
+
+    def read(self, stamp: Stamp, near: TimeRange | None = None, boot_ns: int | None = None) -> TimeRange | None:
+        """A stamp of a known form. `near` tells the day of a bare clock, `boot_ns` when the machine started: without them None."""
+        form, text = stamp
+        if form == "month-day" and len(text) == 14:
+            return self.stamp(text)
+        if form == "clock":
+            return self._clock(text, near)
+        if form == "epoch":
+            return _epoch(text)
+        if form == "boot":
+            return _since_boot(text, boot_ns)
+        return self.parse(text)
+
+    def _dated(self, m: re.Match[str]) -> TimeRange | None:
+        """A date with slashes: the year stands first, or else last after month and day."""
+        first, second, third, hour, minute, sec = (int(m[i]) for i in range(1, 7))
+        year, month, day = (first, second, third) if first > 31 else (third, first, second)
+        return _range(year, month, day, hour, minute, sec, m[7], self.utc_offset_s)
+
+    def _ctime(self, m: re.Match[str]) -> TimeRange | None:
+        offset = 0 if m[7] else self.utc_offset_s
+        return _range(int(m[8]), _MONTHS[m[1]], int(m[2]), int(m[3]), int(m[4]), int(m[5]), m[6], offset)
+
+    def _clock(self, text: str, near: TimeRange | None) -> TimeRange | None:
+        """A time of day, on the day that brings it closest to its neighbour."""
+        m = _CLOCK.match(text)
+        if m is None or near is None:
+            return None
+        hour, minute, second = int(m[1]), int(m[2]), int(m[3])
+        if not (hour < 24 and minute < 60 and second < 61):
+            return None
+        offset = self.utc_offset_s * SECOND
+        midnight = (near.earliest_ns + offset) // _DAY * _DAY - offset
+        start = midnight + (hour * 3600 + minute * 60 + second) * SECOND
+        start = min((start - _DAY, start, start + _DAY), key=lambda ns: abs(ns - near.earliest_ns))
+        found = _precise(start, m[4])
+        return TimeRange(earliest_ns=found.earliest_ns, latest_ns=found.latest_ns, basis="inferred")
 
     def stamp(self, text: str) -> TimeRange | None:
         """Exactly "MM-DD HH:MM:SS": the form that most lines of an engine's log carry, read without a search."""
@@ -68,7 +143,7 @@ def _midnight(reference_ns: int, utc_offset_s: int, month: int, day: int) -> int
 
 
 def _range(year: int, month: int, day: int, hour: int, minute: int, second: int, fraction: str | None, offset_s: int) -> TimeRange | None:
-    if not (1 <= month <= 12 and 1 <= day <= calendar.monthrange(year, month)[1] and hour < 24 and minute < 60 and second < 61):
+    if not (year and 1 <= month <= 12 and 1 <= day <= calendar.monthrange(year, month)[1] and hour < 24 and minute < 60 and second < 61):
         return None
     return _precise((calendar.timegm((year, month, day, hour, minute, second)) - offset_s) * SECOND, fraction)
 
@@ -81,8 +156,34 @@ def _precise(start_ns: int, fraction: str | None) -> TimeRange:
     return TimeRange(earliest_ns=start_ns, latest_ns=start_ns + SECOND - 1, basis="logged")
 
 
+def _epoch(text: str) -> TimeRange | None:
+    """Seconds, milli-, micro- or nanoseconds since 1970: their number of digits tells which, from 2001 to 2286."""
+    m = _EPOCH.fullmatch(text)
+    if m is None:
+        return None
+    whole, fraction = m[1], m[2] or ""
+    unit = {0: 9, 1: 6, 2: 3, 3: 0}.get((len(whole) - 9) // 3, -1)
+    if unit < 0 or len(whole) > 19:
+        return None
+    start = int(whole) * 10**unit
+    if not fraction:
+        return TimeRange(earliest_ns=start, latest_ns=start + 10**unit - 1, basis="logged")
+    kept = fraction[:unit]
+    start += int(kept.ljust(unit, "0") or "0")
+    return TimeRange(earliest_ns=start, latest_ns=start + 10 ** (unit - len(kept)) - 1, basis="logged")
+
+
+def _since_boot(text: str, boot_ns: int | None) -> TimeRange | None:
+    """Seconds since the machine started. The kernel's clock stands still in sleep and is not slewed: a second of doubt."""
+    whole, _, fraction = text.strip().partition(".")
+    if boot_ns is None or not (whole.isdecimal() and len(whole) < 10 and (not fraction or fraction.isdecimal())):
+        return None
+    at = boot_ns + int(whole) * SECOND + int(fraction[:9].ljust(9, "0"))
+    return TimeRange(earliest_ns=at, latest_ns=at + SECOND, basis="kernel")
+
+
 def _zone(text: str) -> int:
-    if text == "Z":
+    if text in ("Z", "UTC", "GMT"):
         return 0
     sign = -1 if text[0] == "-" else 1
     digits = text[1:].replace(":", "")
@@ -102,13 +203,3 @@ def latest_date_hint(raw: bytes) -> int | None:
 def iso(ns: int | None) -> str:
     """A moment in words for sentences: "2026-09-01T10:02:00Z"."""
     return written(ns) or "an unknown time"
-
-
-def duration(seconds: float) -> str:
-    """ "4.2 s", "12 min 3 s", "3 h 20 min"."""
-    if seconds < 60:
-        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
-    whole = round(seconds)
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s" if whole % 60 else f"{whole // 60} min"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
