@@ -138,10 +138,13 @@ def _stats(s: ProgressSample, before: ProgressSample | None) -> Interval:
     held = (s.running or 0) + (s.waiting or 0) > 0
     # a long prefill shows in none of the two rates until it completes, but it fills the cache
     filling = before is not None and held and (s.kv_usage or 0) - (before.kv_usage or 0) >= KV_STEP
+    since = until - STATS_WINDOW_NS if until is not None else None
+    if s.step and since is not None and before is not None and before.at:
+        since = max(since, before.at.earliest_ns)
     return Interval(
-        since_ns=until - STATS_WINDOW_NS if until is not None else None,
+        since_ns=since,
         until_ns=until,
-        moved=prompt > 0 or generated > 0 or filling,
+        moved=s.step or prompt > 0 or generated > 0 or filling,
         held=held,
         refs=(s.ref,),
         via="log",

@@ -32,6 +32,7 @@ EVENTS: dict[str, str] = {
     "core-start": "a later line of the same start: the core is put together",
     "ready": "the engine answers from here on",
     "stats": "how far it has come: becomes a ProgressSample",
+    "step": "the same, printed with a step: the line itself is movement",
     "place": "a process names its rank and world",
     "wait": "a process has waited as long as its limit, and goes on waiting",
     "timeout": "an execution call got no answer until its limit ran out",

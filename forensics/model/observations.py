@@ -147,6 +147,8 @@ class ProgressSample(Observation, frozen=True, kw_only=True, omit_defaults=True)
     """Mean time between tokens since start, where a histogram offers it."""
     token_gaps: float | None = None
     """How many times between tokens that is the mean of: with both, two samples tell the mean between them."""
+    step: bool = False
+    """A line that is printed with a step: that it stands there is movement, whatever its figures say."""
     sample: int = 0
 
 

@@ -39,6 +39,12 @@ _PLAIN = re.compile(
     r"^\W{0,2}(?P<time>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?\S{0,6}|\d\d-\d\d \d\d:\d\d:\d\d|\w{3} +\d+ \d\d:\d\d:\d\d)?\W*"
     r"(?P<level>DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL)?\b"
 )
+_SGLANG = re.compile(r"^\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:[.,]\d+)?)(?P<place>(?: [A-Z]+(?:_[A-Z]+)*\d{1,5}){0,8})\] ")
+_TRTLLM = re.compile(
+    r"^\W{0,2}(?:\[(\d\d/\d\d/\d{4}-\d\d:\d\d:\d\d)\] )?\[TRT-LLM\](?: \[(?P<level>[FEWIV])\])? "
+    r"?(?:\[_torch\])?(?:\[(?:MPI_)?R(?:ank|ANK) (?P<rank>\d{1,5})\])? ?(?:\[(?P<late>[FEWIV])\] )?"
+)
+_LETTERS = {"F": "CRITICAL", "E": "ERROR", "W": "WARNING", "I": "INFO", "V": "DEBUG"}
 _PID = re.compile(r"\bpid[ =:]+(\d+)\b")
 _RANK = re.compile(r"\brank[ =:]*(\d+)\b", re.I)
 _PREFIX_BYTES = re.compile(rb"\(([A-Za-z_][\w\-]*(?: (?:TP|PP|DP)\d+| rank=\d+)?) pid=(\d+)")
@@ -171,8 +177,8 @@ def _hit(signature: Signature, m: re.Match[str], line: Line, data: Buffer, start
     scan.engines[signature.engine] += 1
     if line.rank is not None:
         scan.ranks.add(line.rank)
-    if signature.event == "stats":
-        scan.sink.add(_progress(fields, line, inp))
+    if signature.event in ("stats", "step"):
+        scan.sink.add(_progress(fields, line, inp, signature.event == "step"))
         return
     quote = line.text
     if signature.block:
@@ -231,8 +237,9 @@ def _markers(inp: Input) -> Iterator[LogHit]:
             )
 
 
-def _progress(fields: dict[str, str], line: Line, inp: Input) -> ProgressSample:
+def _progress(fields: dict[str, str], line: Line, inp: Input, step: bool = False) -> ProgressSample:
     """A stats line of any engine: groups engine, running, waiting, kv (per cent) or kv_share, prompt_tps, generation_tps, iteration."""
+    replica = re.search(r"\bDP(\d{1,9})\b", line.process)
     kv, share = fields.get("kv"), fields.get("kv_share")
 
     def number(name: str) -> float | None:
@@ -244,7 +251,8 @@ def _progress(fields: dict[str, str], line: Line, inp: Input) -> ProgressSample:
         ref=inp.ref(f"line {line.number}", line.message),
         pid=line.pid,
         via="log",
-        dp_rank=str(int(fields.get("engine") or 0)),
+        dp_rank=str(int(fields.get("engine") or (replica[1] if replica else 0))),
+        step=step,
         counters={"steps": float(fields["iteration"])} if fields.get("iteration") else {},
         running=number("running"),
         waiting=number("waiting"),
@@ -289,6 +297,16 @@ def take_apart(text: str, number: int, inp: Input) -> Line:
             at,
         )
     head = text[:160]
+    if m := _SGLANG.match(head):
+        place = m["place"].strip()
+        tp = re.search(r"(?:^| )TP(\d+)", place)
+        rank = int(tp[1]) if tp and "PP" not in place else None  # with stages the rank takes their size to tell
+        return Line(number, text, text[m.end() :], place, None, rank, "", inp.calendar.parse(m[1]))
+    if "[TRT-LLM]" in head and (m := _TRTLLM.match(head)):
+        rank = int(m["rank"]) if m["rank"] else None
+        return Line(
+            number, text, text[m.end() :], "", None, rank, _LETTERS.get(m["late"] or m["level"] or "", ""), inp.calendar.parse(head, 32)
+        )
     at = inp.calendar.parse(head, 48)
     plain = _PLAIN.match(head)
     pid_m = _PID.search(head) if at else None
