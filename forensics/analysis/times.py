@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from forensics.model import TimeRange
-from forensics.model.times import duration as duration
+from forensics.model.times import duration
 from forensics.model.times import iso as written
+
+__all__ = ["SECOND", "Calendar", "duration", "iso", "latest_date_hint"]
 
 SECOND = 1_000_000_000
 

@@ -1,4 +1,4 @@
-"""How a moment is written: always UTC, always with a Z."""
+"""How a moment is written (always UTC, always with a Z), and how a length of time."""
 
 from __future__ import annotations
 
@@ -23,3 +23,13 @@ def iso(ns: int | None) -> str | None:
     millis = rest // 1_000_000
     # strftime does not pad years below 1000 on every libc; isoformat does
     return moment.replace(tzinfo=None).isoformat() + (f".{millis:03d}Z" if millis else "Z")
+
+
+def duration(seconds: float) -> str:
+    """ "4.2 s", "12 min 3 s", "3 h 20 min"."""
+    if seconds < 60:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    whole = round(seconds)
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s" if whole % 60 else f"{whole // 60} min"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"

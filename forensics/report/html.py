@@ -44,6 +44,7 @@ def to_html(report: Report) -> str:
         events_left_out=len(report.timeline) - len(events),
         days=_days(events),
         when=_when,
+        length=times.duration,
     )
 
 

@@ -16,6 +16,7 @@ from forensics.model import (
     EngineReport,
     EvidenceRef,
     Finding,
+    Phase,
     Report,
     Root,
     RuleResult,
@@ -50,6 +51,7 @@ def as_dict(report: Report) -> dict[str, Any]:
         "coverage": _coverage(report.coverage, report),
         "clocks": [_clock(c) for c in report.clocks],
         "timeline": [_event(e) for e in report.timeline],
+        "phases": [_phase(p) for p in report.phases],
         "stacks": [_stack(s) for s in report.stacks],
         "stack_tree": [_node(n) for n in report.stack_tree],
         "outliers": [_outlier(o) for o in report.outliers],
@@ -59,6 +61,19 @@ def as_dict(report: Report) -> dict[str, Any]:
         "inputs": list(report.inputs),
         "unread": list(report.unread),
         "meta": dict(report.meta),
+    }
+
+
+def _phase(phase: Phase) -> dict[str, Any]:
+    return {
+        "engine": phase.engine,
+        "name": phase.name,
+        "from": times.begin(phase.since),
+        "to": times.begin(phase.until),
+        "seconds": phase.seconds,
+        "ended_by": phase.ended_by,
+        "source": phase.ref.source if phase.ref else None,
+        "locator": phase.ref.locator if phase.ref else None,
     }
 
 

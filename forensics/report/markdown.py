@@ -184,6 +184,11 @@ def _coverage(report: Report) -> Iterator[str]:
 
 
 def _timeline(report: Report) -> Iterator[str]:
+    for p in report.phases:
+        ended = f", ended by: {prose(p.ended_by)}" if p.ended_by else ""
+        yield f"- phase: {prose(view.phase_words(p))}{ended}{f' ({_place(p.ref)})' if p.ref else ''}"
+    if report.phases:
+        yield ""
     shown = report.timeline[:MOST_EVENTS]
     for i, e in enumerate(shown):
         unsure = " (order against the line above unknown)" if i and view.order_unknown(shown[i - 1], e) else ""

@@ -53,6 +53,7 @@ def _screen(report: Report, width: int, many: int) -> Iterator[Line]:
     yield from _verdict(report, width)
     yield from _root(report, report.root, width)
     yield from _began(report, width)
+    yield from _phases(report, width)
     if len(report.engines) > 1:
         yield from _engines(report, width)
     yield from _waits(report, width, _MANY_WAITS * many)
@@ -126,6 +127,13 @@ def _began(report: Report, width: int) -> Iterator[Line]:
         said = clip(f"{when}  {one_line(event.what)}", width - _GUTTER)
         room = width - _GUTTER - display_width(said) - 2
         yield _row("first sign", [("", said), ("dim", "  " + _tail(place, room) if room > 12 else "")])
+
+
+def _phases(report: Report, width: int) -> Iterator[Line]:
+    """Of the engine that the verdict is about; the others' are in the JSON report."""
+    told = next((e.id for e in report.engines if e.root == report.root and e.verdict == report.verdict), "")
+    if phases := view.phases_of(report, told):
+        yield from _block("phases", _wrapped(one_line(" · ".join(map(view.phase_words, phases))), width - _GUTTER))
 
 
 def _engines(report: Report, width: int) -> Iterator[Line]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from forensics.model import TimeRange
-from forensics.model.times import iso
+from forensics.model.times import duration, iso
 
-__all__ = ["begin", "clock", "day", "end", "iso", "range_words"]
+__all__ = ["begin", "clock", "day", "duration", "end", "iso", "range_words"]
 
 _SECOND_NS = 1_000_000_000
 

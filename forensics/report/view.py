@@ -14,6 +14,7 @@ from forensics.model import (
     FindingRole,
     Grade,
     Outcome,
+    Phase,
     Report,
     Root,
     RuleResult,
@@ -249,6 +250,16 @@ def no_root_words(report: Report) -> str:
 
 def sorted_rules(rules: Iterable[RuleResult]) -> list[RuleResult]:
     return sorted(rules, key=lambda r: (_STATUSES.index(r.status), r.rule, r.engine))
+
+
+def phases_of(report: Report, engine: str) -> list[Phase]:
+    return [p for p in report.phases if p.engine == engine]
+
+
+def phase_words(phase: Phase) -> str:
+    """ "serving 29 min from 09:34:20Z"; without a length where its end was not seen."""
+    lasted = f" {times.duration(phase.seconds)}" if phase.seconds is not None else ""
+    return f"{phase.name}{lasted} from {times.clock(phase.since.earliest_ns)}"
 
 
 def order_unknown(before: TimelineEvent, after: TimelineEvent) -> bool:

@@ -16,6 +16,7 @@ from forensics.model import (
     FindingRole,
     Grade,
     Outcome,
+    Phase,
     ProcessInfo,
     RankId,
     Report,
@@ -262,6 +263,17 @@ def stalled() -> Report:
         ),
         coverage=coverage,
         clocks=(Alignment(node=NODE, method="one node: its own clock", bound_ns=0, utc_offset_s=0),),
+        phases=(
+            Phase(
+                engine="e0",
+                name="serving",
+                since=instant("09:31:00"),
+                until=instant("10:02:00"),
+                ended_by="rank 2 stops answering",
+                ref=ref("/proc/4245/status", "State", "State:\tT (stopped)"),
+            ),
+            Phase(engine="e0", name="onset", since=instant("10:02:00")),
+        ),
         timeline=(
             TimelineEvent(
                 at=instant("10:01:58"),

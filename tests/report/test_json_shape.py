@@ -91,6 +91,18 @@ SHAPE = {
             **REF,
         }
     ],
+    "phases": [
+        {
+            "engine": TEXT,
+            "name": TEXT,
+            "from": "time?",
+            "to": "time?",
+            "seconds": (int, float, type(None)),
+            "ended_by": TEXT,
+            "source": MAYBE,
+            "locator": MAYBE,
+        }
+    ],
     "stacks": [
         {
             "engine": MAYBE,
