@@ -241,7 +241,7 @@ def test_output_rank_is_the_first_of_the_last_stage() -> None:
 
 
 def test_unknown_profile_says_what_there_is() -> None:
-    with pytest.raises(KeyError, match="vllm, torchrun, python"):
+    with pytest.raises(KeyError, match="vllm, sglang, trtllm, tgi, dynamo, torchrun, ray, python"):
         engines.profile("nope")
 
 

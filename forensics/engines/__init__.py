@@ -7,14 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from forensics.engines import generic, torch, vllm
+from forensics.engines import generic, ray, sglang, torch, trtllm, vllm
 from forensics.engines._argv import WORLD_LIMIT
 from forensics.engines._grouping import identify as _identify
-from forensics.engines._profile import EngineProfile, FramePattern, LiveExpr, Placed, ProgressNames, Table
+from forensics.engines._profile import EngineProfile, FramePattern, LiveExpr, Placed, ProgressNames, Stated, Table
 from forensics.engines.progress import ProgressReading, held, moved, read_progress
 from forensics.model import EngineInstance, ProcessInfo
 
-PROFILES: tuple[EngineProfile, ...] = (vllm.PROFILE, torch.PROFILE, generic.PROFILE)
+PROFILES: tuple[EngineProfile, ...] = (
+    vllm.PROFILE,
+    sglang.PROFILE,
+    trtllm.PROFILE,
+    ray.TGI,
+    ray.DYNAMO,
+    torch.PROFILE,
+    ray.PROFILE,
+    generic.PROFILE,
+)
 """Most specific first: what an earlier profile claims, a later one never sees."""
 
 COMMON_ENV = (
@@ -89,6 +98,7 @@ __all__ = [
     "Placed",
     "ProgressNames",
     "ProgressReading",
+    "Stated",
     "Table",
     "held",
     "identify",

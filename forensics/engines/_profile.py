@@ -21,6 +21,20 @@ Table = Mapping[int, ProcessInfo]
 
 
 @dataclass(frozen=True)
+class Stated:
+    """What an engine's own start-up line says about its shape. None or "" where it says nothing."""
+
+    world: int | None = None
+    """World of one replica."""
+    tp: int | None = None
+    dp: int = 1
+    nodes: int = 1
+    node_rank: int | None = None
+    together: str = ""
+    """Equal on all nodes of one engine, "" where it has one node."""
+
+
+@dataclass(frozen=True)
 class ProgressNames:
     """Metric names (exact, or ending in the given text) that count progress. First match wins."""
 
@@ -86,6 +100,12 @@ class EngineProfile:
     """The world of one replica that the command line of a front end states: it is known even when every worker is dead."""
     dp_size: Callable[[ProcessInfo], int | None] | None = None
     """The number of data-parallel replicas that the command line states."""
+    stated: Callable[[dict[str, str]], Stated] | None = None
+    """The fields of a start-up line (event "start" or "core-start") to what they say of the engine's shape."""
+    rank_at: Callable[[str, int | None], RankId | None] | None = None
+    """The place in a log prefix ("DP0 TP1") and the tensor-parallel size, where known, to a rank."""
+    failures_end_it: bool = False
+    """A worker's own line of an exception ends the engine: every rank reports its failure. In vLLM only the output rank does."""
     health_paths: tuple[str, ...] = ("/health",)
     metrics_paths: tuple[str, ...] = ("/metrics",)
     load_paths: tuple[str, ...] = ()
