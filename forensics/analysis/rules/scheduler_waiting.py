@@ -1,0 +1,144 @@
+"""Requests wait and nothing runs: whom the scheduler does not let in, and why. Or they wait because it is full, and it moves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from forensics.analysis import episodes
+from forensics.analysis.episodes import Parked
+from forensics.analysis.rules._contract import Rule, grade
+from forensics.analysis.rules._transfers import connector, transfer_troubles
+from forensics.analysis.times import SECOND, duration
+from forensics.analysis.view import View
+from forensics.model import Finding, FindingRole, Grade, LogHit, Severity
+
+REPEATED_S = 19.0
+"""Three lines in a row: two may fall into one slow hand-over."""
+HOLDS = 0.004
+"""Fill of the cache below which it holds nothing but rounding."""
+QUEUED_S = 60.0
+
+
+def evaluate(view: View) -> Iterator[Finding]:
+    runs = episodes.parked(view)
+    for run in runs[-4:]:
+        big = _too_big(view, run)
+        yield _alive(view, run)
+        if big:
+            yield _unschedulable(view, run, *big)
+        elif run.kv and run.kv[0] > HOLDS and run.kv[1] - run.kv[0] < HOLDS:
+            yield _on_kv(view, run)
+    if not runs or runs[-1].until:
+        yield from _behind_capacity(view)
+
+
+def _alive(view: View, run: Parked) -> Finding:
+    return view.finding(
+        "engine-alive-not-progressing",
+        Grade.ESTABLISHED if run.span_s >= REPEATED_S and not run.silent else Grade.SUPPORTED,
+        title=f"Nothing ran while {run.waiting:g} request(s) waited, for {duration(run.span_s)}: the loop answers and lets nobody in",
+        because=run.refs,
+        severity=Severity.WARNING if run.until else Severity.CRITICAL,
+        role=FindingRole.CASCADE,
+        since=run.since,
+        until=run.until,
+        does_not_show="which request or which resource is waited for",
+        would_settle=["request logging (lengths of prompts)", "stacks and live queues of the core"],
+    )
+
+
+def _too_big(view: View, run: Parked) -> tuple[LogHit, LogHit, list[LogHit]] | None:
+    """(request, capacity, its abort): a prompt that came before the queue stood still and needs more than all blocks together."""
+    sizes = [h for h in view.hits_of("vllm-kv-cache-size") if not h.at or h.at.earliest_ns <= run.since.earliest_ns]
+    if not sizes:
+        return None
+    size = min(sizes, key=tokens)
+    gone = [h for h in view.hits_of("vllm-request-aborted", "vllm-request-client-gone") if h.at]
+    before = [i.since_ns for i in view.progress.log if i.moved and i.since_ns is not None and (i.until_ns or 0) <= run.since.earliest_ns]
+    end = run.until.latest_ns if run.until else None
+    for request in view.hits_of("vllm-request-received"):
+        if not request.at or tokens(request) <= tokens(size) or request.at.earliest_ns > run.since.latest_ns:
+            continue
+        aborts = [a for a in gone if a.at and a.fields.get("request", "?").startswith(request.fields["request"])]
+        early = any(a.at and a.at.latest_ns < run.since.earliest_ns for a in aborts)
+        # what came long before, while others still moved, was let in or refused then
+        if not early and request.at.latest_ns >= max(before, default=0):
+            return request, size, [a for a in aborts if end is None or (a.at and a.at.earliest_ns <= end)]
+    return None
+
+
+def tokens(hit: LogHit) -> int:
+    digits = hit.fields.get("tokens", "").replace(",", "")
+    return int(digits) if digits.isdigit() else 0
+
+
+def _unschedulable(view: View, run: Parked, request: LogHit, size: LogHit, aborts: list[LogHit]) -> Finding:
+    empty = run.kv is not None and run.kv[1] <= HOLDS
+    return view.finding(
+        "scheduler-head-of-line-unschedulable",
+        grade(observed=empty and run.span_s >= REPEATED_S, agreeing=2),
+        title=f"Request {request.fields['request']} needs {tokens(request):,} tokens of cache for its prompt, all there is are "
+        f"{tokens(size):,}: it can never be let in, and all others wait behind it",
+        because=[request.ref, size.ref, *run.refs, *(a.ref for a in aborts[:1])],
+        severity=Severity.CRITICAL,
+        role=FindingRole.ROOT,
+        since=run.since,
+        until=run.until,
+        does_not_show="" if empty else "what holds the blocks that are in use",
+        next_steps=["abort that request", "keep the greatest length of a request (max model len) below the size of the cache"],
+    )
+
+
+def _on_kv(view: View, run: Parked) -> Finding:
+    end = run.until.latest_ns if run.until else view.ended_ns or run.since.latest_ns
+    troubles = transfer_troubles(view.case, run.since.earliest_ns - 60 * SECOND, end + 60 * SECOND)
+    uses = connector(view)
+    share = run.kv[0] if run.kv else 0
+    return view.finding(
+        "scheduler-parked-on-kv-load",
+        grade(agreeing=1 + bool(troubles)),
+        title=f"{run.waiting:g} request(s) hold {share:.0%} of the cache and none runs: they wait for blocks from elsewhere",
+        because=[*run.refs, *(h.ref for h in troubles[:3]), *(h.ref for h in uses[:1])],
+        severity=Severity.CRITICAL,
+        role=FindingRole.CASCADE if troubles else FindingRole.ROOT,
+        since=run.since,
+        until=run.until,
+        does_not_show="whether the other side died, cannot be reached, or was never asked",
+        would_settle=["the connector's lines of both sides at DEBUG", "the log of the other side"],
+    )
+
+
+def _behind_capacity(view: View) -> Iterator[Finding]:
+    """Ordinary queueing reads like a hang: it is named so that nobody takes it for one."""
+    for lines in episodes.told(view):
+        run = []
+        for interval, s in reversed(lines):
+            if not (s.waiting and s.running and interval.moved):
+                break
+            run.append(s)
+        if len(run) < 2 or not run[-1].at or not run[0].at or run[0].at.latest_ns - run[-1].at.earliest_ns < QUEUED_S * SECOND:
+            continue
+        yield view.finding(
+            "queue-waiting-behind-capacity",
+            Grade.POSSIBLE,
+            title=f"{run[0].waiting:g} request(s) wait while {run[0].running:g} run and tokens flow: the engine is full, and moves",
+            because=[run[-1].ref, run[0].ref],
+            since=run[-1].at,
+            does_not_show="which limit is reached: sequences at a time, or blocks of the cache",
+        )
+
+
+RULE = Rule(
+    name="scheduler_waiting",
+    emits=(
+        "engine-alive-not-progressing",
+        "scheduler-head-of-line-unschedulable",
+        "scheduler-parked-on-kv-load",
+        "queue-waiting-behind-capacity",
+    ),
+    about="Stats lines say that requests wait and none runs, and the numbers in the log say why; or that they wait behind others that run.",
+    requires=("log",),
+    evaluate=evaluate,
+    false_positives="An engine that was told to pause or to sleep lets nobody in either.",
+    references=("vllm v1/core/sched/scheduler.py: the first waiting request that gets no blocks ends the admission",),
+)
