@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from forensics.analysis import lives, progress, stacks
 from forensics.analysis.case import Case
+from forensics.analysis.heard import KINDS
 from forensics.analysis.lives import Lives, line_number
 from forensics.analysis.progress import Progress
 from forensics.analysis.stacks import ThreadView
@@ -105,12 +106,16 @@ class View:
             if span.pid is not None:
                 pids.add((span.node, span.pid))
             elsewhere = any(pids & {(p.info.node, p.pid) for p in e.processes} for e in self.case.engines if e is not self.engine)
-            if pids & self.by_key.keys() or (not elsewhere and span.node in self.nodes and self._alone(span.node)):
+            if pids & self.by_key.keys() or (not elsewhere and span.node in self.nodes and self._alone(span.node, span.engine)):
                 mine.add((span.node, span.ref.source))
         return mine
 
-    def _alone(self, node: str) -> bool:
-        return sum(node in e.nodes for e in self.case.engines) == 1
+    def _alone(self, node: str, kind: str = "") -> bool:
+        """Whether what is of no process on this node is of this engine: the only one there, or the only one of that kind."""
+        here = [e for e in self.case.engines if node in e.nodes]
+        if len(here) > 1 and kind:
+            here = [e for e in here if e.kind == KINDS.get(kind)]
+        return len(here) == 1 and here[0] is self.engine
 
     def _mine(self, observation: Observation) -> bool:
         if observation.pid is not None and (observation.node, observation.pid) in self.by_key:
@@ -118,7 +123,8 @@ class View:
         owned = observation.pid is not None and any(
             observation.pid == p.pid and observation.node == p.info.node for e in self.case.engines for p in e.processes
         )
-        return not owned and observation.node in self.nodes and self._alone(observation.node)
+        kind = observation.engine if isinstance(observation, LogHit) else ""
+        return not owned and observation.node in self.nodes and self._alone(observation.node, kind)
 
     @cached_property
     def every_hit(self) -> list[LogHit]:

@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 
 from forensics.engines._argv import WORLD_LIMIT, ancestors, command, is_python, multiprocessing_helper, number, option, program
-from forensics.engines._profile import EngineProfile, Placed, ProgressNames, Table
+from forensics.engines._profile import EngineProfile, Placed, ProgressNames, Stated, Table
 from forensics.engines._vllm_frames import FRAMES
 from forensics.engines._vllm_live import LIVE
 from forensics.model import ProcessInfo, RankId, Role
@@ -229,6 +229,17 @@ def world(info: ProcessInfo) -> int | None:
     return stated.world if stated.stated else None
 
 
+def stated(fields: dict[str, str]) -> Stated:
+    """What the line of the core's configuration says of the engine, where no process is known that could say it."""
+    config = fields.get("config", "") or fields.get("args", "")
+    found = {key: int(value) for key, value in re.findall(r"\b(tensor|pipeline|data)_parallel_size['\"]?[=:] ?(\d{1,5})\b", config)}
+    if not found:
+        return Stated()
+    tp = found.get("tensor", 1)
+    world = tp * found.get("pipeline", 1)
+    return Stated(world=world if 0 < world <= WORLD_LIMIT else None, tp=tp, dp=max(1, found.get("data", 1)))
+
+
 def version(info: ProcessInfo) -> str:
     return info.packages.get("vllm", "")
 
@@ -245,6 +256,7 @@ PROFILE = EngineProfile(
     together=together,
     listens=listens,
     world=world,
+    stated=stated,
     dp_size=lambda info: number(command(info), "--data-parallel-size", "-dp") if serves(info) else None,
     health_paths=("/health",),
     metrics_paths=("/metrics",),

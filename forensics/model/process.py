@@ -85,6 +85,8 @@ class EngineInstance(Record, frozen=True, kw_only=True, omit_defaults=True):
     world_size: int | None = None
     """World of one replica. With data parallelism there are `dp_size` such worlds."""
     dp_size: int = 1
+    heard: tuple[tuple[str, int], ...] = ()
+    """(node, rank) of the ranks that speak in its logs, where logs are all that is known of it: it then has no processes."""
     execute_timeout_s: float | None = None
     """The RPC limit in force, where it could be read."""
 
