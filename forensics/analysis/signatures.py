@@ -27,6 +27,8 @@ FIELD_TYPES: dict[str, re.Pattern[str]] = {
     "text": re.compile(r".*", re.S),
 }
 ROLES = ("root", "cascade", "teardown", "confirmation", "context")
+AFTER_BYTES = 2048
+"""How far below a line its block of values may lie."""
 EVENTS: dict[str, str] = {
     "start": "the first line of a start: a front reads its arguments, a launcher begins",
     "core-start": "a later line of the same start: the core is put together",
@@ -70,8 +72,12 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """The field that holds the limit which ran out ("seconds"), or the limit itself in seconds ("60"): the line is that much late."""
     event: str = ""
     """What the line is in its engine's life, one of EVENTS; "" for the others."""
+    telling: str = ""
+    """Of a stats line: an expression (of hyperscan and Python alike) for those that count in a log with too many of them to be read all."""
     block: bool = False
     """A traceback follows: read it into exc_type, exc_message, at."""
+    after: tuple[str, ...] = ()
+    """Patterns for the lines below it (AFTER_BYTES at most), for blocks of "name: value": named groups of the first match become fields."""
     examples: tuple[str, ...]
     counter_examples: tuple[str, ...] = ()
     false_positives: str = ""
@@ -86,6 +92,10 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         if any(name in found and not FIELD_TYPES[kind].fullmatch(found[name]) for name, kind in self.fields.items()):
             return None
         return found
+
+    def read_after(self, text: str) -> dict[str, str]:
+        """Fields that stand in the lines below a match, or on the rest of its own."""
+        return {n: v for pattern in self.after if (m := _compiled(pattern).search(text)) for n, v in m.groupdict().items() if v}
 
     def limit_s(self, fields: dict[str, str]) -> float | None:
         """The limit that had run out when the line was written, in seconds."""
@@ -111,7 +121,7 @@ def load_signature(text: str) -> Signature:
         raise msgspec.ValidationError(f"role must be one of {ROLES}")
     if signature.event and signature.event not in EVENTS:
         raise msgspec.ValidationError(f"event must be one of {tuple(EVENTS)}")
-    groups = re.compile(signature.pattern).groupindex
+    groups = {name for pattern in (signature.pattern, *signature.after) for name in re.compile(pattern).groupindex}
     if unknown := [f"{name}: {kind}" for name, kind in signature.fields.items() if name not in groups or kind not in FIELD_TYPES]:
         raise msgspec.ValidationError(f"fields that no group has, or of no known type: {', '.join(unknown)}")
     return signature

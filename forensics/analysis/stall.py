@@ -256,7 +256,7 @@ def _told_by_log(view: View) -> Stall | None:
 def _by_timeout(view: View, timeout: LogHit, waits: list[LogHit], zero: list[Interval]) -> Stall:
     assert timeout.at
     at = timeout.at.earliest_ns
-    limit = view.engine.execute_timeout_s or view.profile.execute_timeout_default_s or 0.0
+    limit = timeout.limit_s or view.engine.execute_timeout_s or view.profile.execute_timeout_default_s or 0.0
     known = view.engine.execute_timeout_s is not None
     before = view.progress.last_moved(at)
     last = before.until_ns if before and before.until_ns is not None else view.begun_ns

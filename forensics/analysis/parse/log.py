@@ -17,7 +17,7 @@ import msgspec
 
 from forensics.analysis.parse._base import Buffer, Input, Parser, Sink
 from forensics.analysis.parse._containers import unwrap
-from forensics.analysis.signatures import Signature, signatures
+from forensics.analysis.signatures import AFTER_BYTES, Signature, signatures
 from forensics.analysis.tracebacks import TRACEBACK_BYTES, read_traceback
 from forensics.model import LogHit, LogSpan, ProcessInfo, ProgressSample, TimeRange
 
@@ -181,6 +181,8 @@ def _hit(signature: Signature, m: re.Match[str], line: Line, data: Buffer, start
         scan.sink.add(_progress(fields, line, inp, signature.event == "step"))
         return
     quote = line.text
+    if signature.after:
+        fields |= signature.read_after(bytes(data[start : start + AFTER_BYTES]).decode("utf-8", "replace"))
     if signature.block:
         trace = read_traceback(bytes(data[start : start + TRACEBACK_BYTES]).decode("utf-8", "replace"), line.pid)
         if trace:

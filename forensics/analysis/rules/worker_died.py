@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Iterator
 
 from forensics.analysis.rules._contract import Rule, grade
+from forensics.analysis.times import SECOND
 from forensics.analysis.view import View
-from forensics.model import EngineProcess, EvidenceRef, Finding, FindingRole, ProcessState, Role, Severity, TimeRange
+from forensics.model import EngineProcess, EvidenceRef, Finding, FindingRole, LogHit, ProcessState, Role, Severity, TimeRange
+
+STOP_S = 30
+"""Seconds between the ends of a front and of its workers in one stop."""
 
 
 def evaluate(view: View) -> Iterator[Finding]:
     ended = _fatal_before(view)
     reported = set()
     for hit in view.events("worker-death"):
-        if not hit.at or (ended is not None and hit.at.earliest_ns > ended):
+        if not hit.at or (ended is not None and hit.at.earliest_ns > ended) or _stopped_with_all(view, hit):
             continue
-        rank = int(hit.fields["rank"])
-        who = [w for w in view.workers if w.rank and w.rank.rank == rank and (hit.node == w.info.node or len(view.nodes) == 1)]
-        reported.add(rank)
+        who = _who(view, hit)
+        ranks = _ranks(hit, who)
+        reported |= set(ranks)
         # several processes printed a device error before: the first to be reaped is not known to be the first to fail
         errors = [e for e in view.hits_of("cuda-error") if view.before(e, hit)]
         shared = sum(e.count for e in errors) > 1 and view.engine.world_size != 1
         refs = [hit.ref, *(e.ref for e in errors[:3])]
-        yield _finding(view, who, rank, hit.at, refs, _status(hit.fields.get("exit_code", "")), shared)
+        yield _finding(view, who, ranks, hit.at, refs, _status(hit.fields.get("exit_code", "")), shared, hit.fields.get("worker_pid", ""))
     for worker in view.workers:
         last = view.state_of(worker)
         rank_known = worker.rank.rank if worker.rank else None
@@ -33,12 +38,39 @@ def evaluate(view: View) -> Iterator[Finding]:
         parents = view.cores or [p for p in view.engine.processes if p.role in (Role.LAUNCHER, Role.API)]  # a follower has no core
         core_lives = any(view.state_of(p) and not view.ended(p) for p in parents)
         if view.ended(worker) and core_lives and ended is None:
-            yield _finding(view, [worker], rank_known, last.at, [last.ref], _wait_status(last))
+            yield _finding(view, [worker], [rank_known] if rank_known is not None else [], last.at, [last.ref], _wait_status(last))
+
+
+def _who(view: View, hit: LogHit) -> list[EngineProcess]:
+    """The workers that the line means: by pid (V0), else by rank. Each replica counts from 0: the core that says it tells which."""
+    pid, rank = hit.fields.get("worker_pid"), hit.fields.get("rank")
+    if pid is not None:
+        found = view.process(hit.node, int(pid))
+        return [found] if found else []
+    mine = [w for w in view.workers if w.rank and rank is not None and w.rank.rank == int(rank)]
+    core = view.process(hit.node, hit.pid)
+    if len(mine) > 1 and core and core.rank and core.rank.dp is not None:
+        mine = [w for w in mine if w.info.ppid == core.pid or (w.rank and w.rank.dp == core.rank.dp)] or mine
+    return [w for w in mine if w.info.node == hit.node] or mine
+
+
+def _ranks(hit: LogHit, who: list[EngineProcess]) -> list[int]:
+    """Ray may find several gone at once, and names them all."""
+    said = [int(n) for n in re.findall(r"\d+", f"{hit.fields.get('rank', '')},{hit.fields.get('ranks', '')}")]
+    return said or [w.rank.rank for w in who if w.rank and w.rank.rank is not None]
+
+
+def _stopped_with_all(view: View, hit: LogHit) -> bool:
+    """A worker ended by SIGTERM or SIGINT while the front was ending, too: whoever stops a V0 engine signals all its processes."""
+    if hit.fields.get("exit_code") not in ("-15", "-2"):
+        return False
+    ends = [h.at for h in view.hits if h.role == "teardown" and h.feeds == "orderly-shutdown" and h.at and hit.at]
+    return any(abs(e.earliest_ns - hit.at.earliest_ns) <= STOP_S * SECOND for e in ends if hit.at)
 
 
 def _fatal_before(view: View) -> int | None:
     """The engine's own end: workers that die after it die of it."""
-    ends = [h.at.earliest_ns for h in view.events("fatal", "timeout", "told") if h.at]
+    ends = [h.at.earliest_ns for h in view.events("fatal", "death-told", "timeout", "told") if h.at]
     died = [h.at.earliest_ns for h in view.events("worker-death") if h.at]
     ends = [e for e in ends if not any(d <= e for d in died)]
     if view.stopped_ns is not None:
@@ -69,13 +101,14 @@ def _signal_name(number: int) -> str:
 def _finding(
     view: View,
     who: list[EngineProcess],
-    rank: int | None,
+    ranks: list[int],
     at: TimeRange | None,
     refs: list[EvidenceRef],
     status: str,
     shared: bool = False,
+    pid: str = "",
 ) -> Finding:
-    name = view.name(who[0]) if who else f"rank {rank}"
+    name = view.name(who[0]) if who and len(ranks) < 2 else f"rank {', '.join(map(str, ranks))}" if ranks else f"pid {pid}"
     return view.finding(
         "worker-process-died",
         grade(observed=True),
@@ -84,7 +117,7 @@ def _finding(
         severity=Severity.CRITICAL,
         role=FindingRole.CASCADE if shared else FindingRole.ROOT,
         processes=who,
-        ranks=[rank] if rank is not None else [],
+        ranks=ranks,
         since=at,
         does_not_show="who ended it: a kill by hand, the kernel and a supervisor look the same from here without the kernel log",
         would_settle=["the kernel log of this node", "the worker's exit status as its parent saw it"],
