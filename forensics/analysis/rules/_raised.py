@@ -74,6 +74,11 @@ def _torn_down(view: View, hit: LogHit) -> bool:
 
 
 def told_at(view: View, hit: LogHit) -> TimeRange | None:
-    """When the core was told of the failure through the worker's own reply; None when it was not."""
-    replies = [r.at for r in view.events("told") if r.at and hit.at]
+    """When the core was told of the failure; None when it was not.
+
+    The executor of V1 prints that it was told by the worker's reply. V0 and Ray raise the worker's exception where the engine waits,
+    and the engine's own end follows at once.
+    """
+    definite = hit.signature in ("vllm-worker-exception", "python-traceback")
+    replies = [r.at for r in view.events("told", *(() if definite else ("fatal", "death-told"))) if r.at and hit.at]
     return next((r for r in replies if hit.at and 0 <= (r.latest_ns - hit.at.earliest_ns) / SECOND <= REPLY_S), None)

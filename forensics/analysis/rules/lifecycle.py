@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from forensics.analysis.rules._contract import Rule, grade
 from forensics.analysis.rules._victims import lost_peer
 from forensics.analysis.times import SECOND, duration, iso
 from forensics.analysis.view import View
-from forensics.model import Finding, FindingRole, LogHit, LogSpan, Severity, TimeRange
+from forensics.model import Finding, FindingRole, Grade, LogHit, LogSpan, Severity, TimeRange
 
 
 def evaluate(view: View) -> Iterator[Finding]:
     starts = [h for h in view.events("start", "core-start") if h.at]
     ready = [h for h in view.events("ready") if h.at]
-    failed = view.events("start-failed")
+    failed = view.feeding("worker-start-failed")
     if starts:
         first = starts[0]
         assert first.at
@@ -55,25 +56,40 @@ def _last_line(view: View) -> int | None:
 
 def _start_failed(view: View, failed: list[LogHit]) -> Finding:
     workers = [h for h in failed if h.role == "root"]
-    first = (workers or failed)[0]
+    own = [h for h in workers if not _victim(h)]
+    first = (own or workers or failed)[0]
     process = view.process(first.node, first.pid)
-    kind, message = first.fields.get("exc_type", ""), first.fields.get("exc_message", "")
-    reason = f"{kind} {message}".strip()
+    # a start that waited in vain for the others is no failure of who waited
+    victim = bool(workers) and not own
+    who = view.name(process) if process else first.process or "the engine"
     return view.finding(
         "worker-start-failed",
-        grade(observed=bool(workers), agreeing=2),
-        title=f"{view.name(process) if process else first.process} failed before it was ready{': ' + reason if reason else ''}",
-        because=[h.ref for h in (workers or failed)[:3]],
+        Grade.POSSIBLE if victim else grade(observed=bool(workers), agreeing=2),
+        title=f"{who} failed before it was ready{_reason(first)}",
+        because=[h.ref for h in (own or workers or failed)[:3]],
         severity=Severity.CRITICAL,
-        # one that waited in vain for the others is their victim
-        role=FindingRole.ROOT if workers and not lost_peer(kind, message) else FindingRole.CASCADE,
+        role=FindingRole.ROOT if own else FindingRole.CASCADE,
         processes=[process] if process else [],
         since=first.at,
+        does_not_show="a failure of its own: it waited in vain for others" if victim else "",
     )
+
+
+def _victim(hit: LogHit) -> bool:
+    return lost_peer(hit.fields.get("exc_type", ""), hit.fields.get("exc_message", ""))
+
+
+def _reason(hit: LogHit) -> str:
+    """What it said of why; a line that is itself the exception is its own reason."""
+    if hit.fields.get("exc_type"):
+        return f": {hit.fields['exc_type']} {hit.fields.get('exc_message', '')}".rstrip()
+    said = re.search(r"\b\w+Error: .{1,200}", hit.text)
+    return f": {said[0]}" if said else ""
 
 
 def _stopped(view: View) -> Iterator[Finding]:
     if view.stopped_ns is None:
+        yield from _ended_quietly(view)
         return
     asked = [h for h in view.events("stop") if h.at and h.at.earliest_ns == view.stopped_ns]
     restarted = view.replaced_ns
@@ -89,6 +105,29 @@ def _stopped(view: View) -> Iterator[Finding]:
     )
 
 
+def _ended_quietly(view: View) -> Iterator[Finding]:
+    """Versions that log no signal: the front ended, and nothing had broken before, though the log shows the life before."""
+    ends = [h for h in view.hits if h.feeds == "orderly-shutdown" and h.role == "teardown" and h.at and h.signature not in OF_OTHERS]
+    broke = view.events("fatal", "death-told", "worker-death", "timeout", "told", "exception", "start-failed", "hang")
+    # processes that were ended by the same signal tell of it, too
+    broke = [h for h in broke if h.fields.get("exit_code") not in ("-15", "-2")]
+    if not ends or broke or any(h.role == "root" for h in view.hits):
+        return
+    lived = bool(view.events("ready")) or bool(view.progress.log)
+    yield view.finding(
+        "orderly-shutdown",
+        grade(agreeing=2 if lived and len({h.signature for h in ends}) > 1 else 1),
+        title=f"The engine's front ended at {iso(ends[0].at.earliest_ns) if ends[0].at else '?'}, and nothing had broken before",
+        because=[h.ref for h in ends[:3]],
+        role=FindingRole.CONTEXT,
+        since=ends[0].at,
+        until=TimeRange(earliest_ns=view.replaced_ns, latest_ns=view.replaced_ns, basis="logged") if view.replaced_ns else None,
+        does_not_show="a signal: this version prints none",
+    )
+
+
+OF_OTHERS = ("ray-actor-killed",)
+"""Ends of parts, which do not show that the engine was asked to end."""
 QUIET_S = 120.0
 """A start that prints nothing for longer may itself be stuck."""
 
