@@ -1,0 +1,124 @@
+"""Files in which every line is a record of the container runtime or the journal: rendered as text, one line for each line.
+
+Line numbers stay true. Who wrote when, on which host and stream is kept, in a form that `peel` takes apart.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from datetime import datetime, timezone
+from mmap import mmap
+from typing import Any
+
+import msgspec
+
+from forensics.analysis.logs._format import Peeled
+from forensics.analysis.logs.formats import docker_json, journald_json
+
+Buffer = bytes | mmap
+
+JOINED_BYTES = 1024 * 1024
+"""Pieces of one long line are put together up to here."""
+_CRI = re.compile(rb"(\d{4}-\d\d-\d\dT\S{8,30} (?:stdout|stderr)) ([FP])(?::\w+)* ?")
+_DIGITS = re.compile(r"\d{13,17}")
+
+
+def unwrap(data: Buffer) -> Buffer:
+    """A docker json-file as CRI lines, the journal's JSON as syslog lines, CRI with its pieces joined; anything else as it is."""
+    head = bytes(data[:65536]).lstrip()
+    form = container_form(head)
+    return b"\n".join(unwrap_lines(bytes(data[:]).split(b"\n"), form)) if form else data
+
+
+def container_form(head: bytes) -> str:
+    """ "docker" | "journal" | "cri" (only where it has pieces to join) | "": what the head of a file is made of."""
+    first = next((line for line in head.split(b"\n", 50)[:50] if line.strip()), b"")
+    if first.startswith(b"{"):
+        record = _record(first)
+        keys = record.keys() if record else set(re.findall(r'"(\w+)":', first.decode("utf-8", "replace")))
+        if "log" in keys and keys & {"stream", "time", "kubernetes"}:
+            return "docker"
+        if "MESSAGE" in keys and keys & {"__REALTIME_TIMESTAMP", "_HOSTNAME", "_SOURCE_REALTIME_TIMESTAMP"}:
+            return "journal"
+        return ""
+    return "cri" if _CRI.match(first) else ""
+
+
+def unwrap_lines(lines: list[bytes] | Iterator[bytes], form: str) -> Iterator[bytes]:
+    """The same, line by line, for files that are not held in memory. What is no record stays as it is."""
+    render: Callable[[bytes], tuple[bytes, bytes, bool]] = {"docker": _docker, "journal": _journal, "cri": _cri}[form]
+    kept: dict[bytes, list[bytes]] = {}
+    for line in lines:
+        prefix, text, whole = render(line)
+        stream = prefix[-8:]
+        held = kept.get(stream)
+        if whole:
+            kept.pop(stream, None)
+            yield prefix + b"".join((*held, text)) if held else prefix + text
+        elif held is not None and sum(map(len, held)) < JOINED_BYTES:
+            held.append(text)
+            yield b""
+        else:
+            kept[stream] = [text]
+            yield b"" if held is None else prefix + b"".join(held)
+    # a line cut by the end of the file
+    for held in kept.values():
+        yield b"".join(held)
+
+
+def _record(line: bytes) -> dict[str, Any] | None:
+    try:
+        found = msgspec.json.decode(line)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):  # cut by rotation, or the runtime's own words
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _docker(line: bytes) -> tuple[bytes, bytes, bool]:
+    record = _record(line) if line.startswith(b"{") else None
+    out = Peeled()
+    text = docker_json.FORMAT.decode(record, out) if record and docker_json.FORMAT.decode else None
+    if text is None:
+        return b"", line, True
+    time = out.wrapper_time.text if out.wrapper_time else ""
+    prefix = f"{time} {out.stream or 'stdout'} F " if time else ""
+    return _bytes(prefix), _bytes(_flat(text)), not out.partial
+
+
+def _journal(line: bytes) -> tuple[bytes, bytes, bool]:
+    record = _record(line) if line.startswith(b"{") else None
+    out = Peeled()
+    text = journald_json.FORMAT.decode(record, out) if record and journald_json.FORMAT.decode else None
+    if text is None:
+        return b"", line, True
+    name = "kernel" if out.engine == "kernel" else re.sub(r"[^\w./@\-]", "_", out.process or "unknown")
+    pid = f"[{out.pid}]" if out.pid is not None and name != "kernel" else "" if name == "kernel" else "[0]"
+    prefix = f"{_moment(out)} {out.host or 'localhost'} {name}{pid}: "
+    return _bytes(prefix), _bytes(_flat(text)), True
+
+
+def _cri(line: bytes) -> tuple[bytes, bytes, bool]:
+    m = _CRI.match(line)
+    if m is None:
+        return b"", line, True
+    return m[1] + b" F ", line[m.end() :], m[2] == b"F"
+
+
+def _moment(out: Peeled) -> str:
+    stamp = out.wrapper_time.text if out.wrapper_time else ""
+    if not _DIGITS.fullmatch(stamp):
+        return "1970-01-01T00:00:00Z"
+    seconds, micros = divmod(int(stamp.ljust(16, "0")[:16]), 1_000_000)
+    try:
+        return datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S") + f".{micros:06d}Z"
+    except (ValueError, OverflowError, OSError):
+        return "1970-01-01T00:00:00Z"
+
+
+def _flat(text: str) -> str:
+    return text.rstrip("\r\n").replace("\n", " ")
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "replace")

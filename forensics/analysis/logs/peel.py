@@ -1,0 +1,168 @@
+"""Taking one log line apart: prefix by prefix, from the container runtime's down to the engine's own."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+import msgspec
+
+from forensics.analysis.logs._format import Format, Peeled
+from forensics.analysis.logs.formats import BY_FIRST_CHARACTER, RECORDS
+from forensics.analysis.times import Stamp
+
+DEEPEST = 12
+"""More prefixes than anybody stacks."""
+LEAD_CHARS = 240
+"""How far into a line an engine's prefix is looked for behind text that nobody knows: a half-written line, a progress bar."""
+RECORD_CHARS = 1024 * 1024
+"""A longer JSON line is not decoded: it is no log record."""
+
+_COLOUR = re.compile(r"(?:\x1b|#033|\^\[)\[[0-9;:?]{0,24}[A-Za-z]")
+_EMBEDDED = re.compile(
+    r"(?:\([A-Za-z_][\w\-]{0,60}(?: (?:[TPDE]P\d{1,4})| rank=\d{1,6})?,? pid=\d{1,9}(?:, ip=[^)\s]{1,64})?\) )?"
+    r"(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d \[?[\w./\-]{1,120}:\d{1,6}\]"
+    r"|\((?:APIServer|ApiServer_\d+|EngineCore|Worker|VllmWorker)[\w\-]{0,60} pid=\d{1,9}\) "
+    r"|\[rank\d{1,6}\]:\[?[IWEF]\d{3,4} "
+)
+_STAMP = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?\s?(?:Z|[+-]\d\d:?\d\d(?!\d))?")
+_BLANKS = re.compile(r" {0,16}")
+
+
+@dataclass(slots=True)
+class Hint:
+    """What the lines of one file have shown so far. One for each file, handed to every `peel` of it."""
+
+    chain: tuple[Format, ...] = ()
+    """The formats of the line before: the next one mostly has the same."""
+    seen: set[str] = field(default_factory=set)
+    """Weak formats that this file has shown beyond doubt."""
+    engine: str = ""
+    """The engine whose own form was seen last."""
+
+
+def peel(text: str, hint: Hint | None = None) -> Peeled:
+    """Take a line apart. Never raises, whatever the text; what no format knows stays in the message as it is.
+
+    `hint` remembers the file's formats from line to line: it makes the next line cheaper, and settles forms that would be
+    ambiguous in a single line.
+    """
+    out = Peeled()
+    text = text.rstrip("\r\n\0")
+    if "\x1b" in text or "#033[" in text or "^[[" in text:
+        text = _plain(text, out)
+    known = hint.chain if hint is not None else ()
+    chain: list[Format] = []
+    position = 0
+    while len(chain) < DEEPEST and position < len(text):
+        form, m = _fitting(text, position, known, len(chain), hint)
+        if form is not None and m is not None:
+            form.fill(out, m)
+            position = m.end()
+        elif text[position] == "{" and (found := _record(text[position:], out)):
+            form, text = found
+            position = 0
+            if "\x1b" in text or "#033[" in text:
+                text = _plain(text, out)
+        elif "unknown" not in out.wrappers and not out.format and (start := _behind(text, position, out)) is not None:
+            position = start
+            continue
+        else:
+            break
+        chain.append(form)
+        if form.wrapper:
+            out.wrappers += (form.name,)
+        else:
+            out.format = form.name
+            if not form.goes_on:
+                break
+    out.message = text[position:] if position else text
+    if hint is not None:
+        _remember(hint, out, chain)
+    return out
+
+
+def peel_all(text: str, hint: Hint | None = None) -> list[Peeled]:
+    """Like `peel`, for a line into which a second process wrote: one record for each prefix that stands in it."""
+    found = [peel(text, hint)]
+    while len(found) < DEEPEST and (m := _EMBEDDED.search(found[-1].message, 1, LINE_CHARS)):
+        last = found[-1]
+        if last.message[m.start() - 1] in "'\"`":
+            break  # quoted, not written
+        rest = last.message[m.start() :]
+        last.message = last.message[: m.start()]
+        found.append(peel(rest, hint))
+    return found
+
+
+LINE_CHARS = 8192
+"""How far into a message a second writer is looked for."""
+
+
+def _fitting(
+    text: str, position: int, known: tuple[Format, ...], depth: int, hint: Hint | None
+) -> tuple[Format | None, re.Match[str] | None]:
+    """The first format that fits here: the one of the line before where no other could, else in their fixed order."""
+    if depth < len(known) and known[depth].exact and (m := known[depth].pattern.match(text, position)):
+        return known[depth], m
+    for form in BY_FIRST_CHARACTER.get(text[position], ()):
+        m = form.pattern.match(text, position)
+        if m and (not form.weak or (hint is not None and form.name in hint.seen) or _known_at(text, m.end())):
+            return form, m
+    return None, None
+
+
+def _known_at(text: str, position: int) -> bool:
+    """Whether something that is beyond doubt begins here."""
+    if m := _BLANKS.match(text, position):
+        position = m.end()
+    if position >= len(text):
+        return False
+    return any(not form.weak and form.pattern.match(text, position) for form in BY_FIRST_CHARACTER.get(text[position], ()))
+
+
+def _record(text: str, out: Peeled) -> tuple[Format, str] | None:
+    """A line that is a JSON record as a whole: its format, and the text inside."""
+    if len(text) > RECORD_CHARS:
+        return None
+    try:
+        record = msgspec.json.decode(text)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):  # cut by rotation, or only looks like it
+        return None
+    if not isinstance(record, dict):
+        return None
+    for form in RECORDS:
+        inside = form.decode(record, out) if form.decode else None
+        if inside is not None:
+            return form, inside.rstrip("\r\n\0")
+    return None
+
+
+def _behind(text: str, position: int, out: Peeled) -> int | None:
+    """Where an engine's prefix begins behind text that no format knows; its date is kept as a wrapper's."""
+    m = _EMBEDDED.search(text, position, position + LEAD_CHARS)
+    if m is None or m.start() == position or text[m.start() - 1] in "'\"`":
+        return None
+    out.wrappers += ("unknown",)
+    lead = _STAMP.search(text, position, m.start())
+    if lead and out.wrapper_time is None:
+        out.wrapper_time = Stamp("iso", lead[0])
+    return m.start()
+
+
+def _plain(text: str, out: Peeled) -> str:
+    """The text without its colours, also where a syslog daemon or a pager has spelt them out."""
+    plain = _COLOUR.sub("", text)
+    if len(plain) != len(text) and "colour" not in out.wrappers:
+        out.wrappers += ("colour",)
+    return plain
+
+
+def _remember(hint: Hint, out: Peeled, chain: list[Format]) -> None:
+    if out.engine:
+        hint.engine = out.engine
+    elif out.format == "bracketed":
+        out.engine = hint.engine if hint.engine == "sglang" else ""
+    if out.format and tuple(chain) != hint.chain:
+        hint.seen.update(f.name for f in chain if f.weak)
+        hint.chain = tuple(chain)
