@@ -124,6 +124,8 @@ class CommunicatorStatus(Observation, frozen=True, kw_only=True, omit_defaults=T
     pids: dict[int, int] = {}
     """rank of this communicator to the process that it is, on `hosts[rank]`. These ranks are not the engine's."""
     hosts: dict[int, str] = {}
+    silent: tuple[tuple[int, str], ...] = ()
+    """(pid, host) of processes that could not be reached, where no rank of theirs is told."""
 
 
 class CollectiveRecord(Observation, frozen=True, kw_only=True, omit_defaults=True):

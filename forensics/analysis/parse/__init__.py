@@ -3,29 +3,49 @@
 from __future__ import annotations
 
 from forensics.analysis.parse import (
+    boottime,
     clock,
     cores,
+    df,
+    environ,
+    flight,
+    gdb,
+    gpucsv,
+    gputable,
     health,
     kernel,
+    limits,
+    links,
     log,
+    maps,
+    memory,
+    netstat,
     nvml,
     objects,
     patches,
+    pods,
+    procfile,
     procfiles,
     prometheus,
+    pstore,
     pyspy,
+    pyspytop,
     pystack,
+    rankmap,
+    ras,
     rings,
+    shm,
     table,
     top,
 )
 from forensics.analysis.parse._base import Input, Parser, Sink
 
-# Ranked: what is recognised by an unmistakable head first, plain log text last.
+# Ranked: what is recognised by an unmistakable head first, then what a form of many lines tells, plain log text last.
 PARSERS: tuple[Parser, ...] = (
     table.PARSER,
     pyspy.PARSER,
     pystack.PARSER,
+    gdb.PARSER,
     cores.PARSER,
     rings.PARSER,
     objects.PARSER,
@@ -34,11 +54,29 @@ PARSERS: tuple[Parser, ...] = (
     nvml.PARSER,
     patches.PARSER,
     health.PARSER,
-    prometheus.PARSER,
+    flight.PARSER,
+    ras.PARSER,
+    gputable.PARSER,
+    gpucsv.PARSER,
+    pyspytop.PARSER,
     top.TOP,
     top.PS,
-    procfiles.MEMINFO,
+    df.PARSER,
+    netstat.PARSER,
+    limits.PARSER,
+    memory.PARSER,
+    maps.PARSER,
+    procfile.PARSER,
+    boottime.PARSER,
+    prometheus.PARSER,
+    pods.PARSER,
+    links.PARSER,
+    shm.PARSER,
+    pstore.PARSER,
+    rankmap.PARSER,
+    environ.PARSER,
     kernel.PARSER,
+    kernel.MIXED,
     log.PARSER,
 )
 
@@ -48,9 +86,8 @@ def find(kind: str, name: str, head: str) -> Parser | None:
     for parser in PARSERS:
         if kind and kind in parser.kinds:
             return parser
-    if "\0" in head[:512] and "pid=" not in head:  # binary: no parser of text may guess at it
-        return None
-    return next((p for p in PARSERS if p.recognise(name, head)), None)
+    binary = "\0" in head[:512] and "pid=" not in head  # no parser of text may guess at it
+    return next((p for p in PARSERS if (p.binary or not binary) and p.recognise(name, head)), None)
 
 
 __all__ = ["PARSERS", "Input", "Parser", "Sink", "find"]

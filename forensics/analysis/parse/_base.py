@@ -69,3 +69,5 @@ class Parser:
     recognise: Callable[[str, str], bool]
     """(file name, first 8 KiB as text) to whether this is the format."""
     parse: Callable[[Input, Sink], None]
+    binary: bool = False
+    """Whether its files hold NUL bytes: no parser of text may guess at those."""

@@ -1,4 +1,4 @@
-"""Photographs of /proc and /sys (kind fileset), and the same files mailed one by one (meminfo).
+"""Photographs of /proc and /sys (kind fileset).
 
 Formats: Documentation/filesystems/proc.rst, Documentation/admin-guide/{thermal,cgroup-v2}.rst of Linux 6.x.
 """
@@ -14,7 +14,6 @@ import msgspec
 from forensics.analysis.parse._base import Input, Parser, Sink
 from forensics.analysis.parse.sockets import socket_queues
 from forensics.analysis.parse.waits import thread_waits
-from forensics.analysis.times import SECOND
 from forensics.model import (
     CpuSample,
     EvidenceRef,
@@ -162,7 +161,7 @@ def _memory(shot: FileSet, inp: Input, at: TimeRange | None, sink: Sink, ref: Re
     if text := shot.files.get("/proc/meminfo"):
         oom = re.search(r"^oom_kill (\d+)", shot.files.get("/proc/vmstat", ""), re.M)
         pressure = re.search(r"^full avg10=([\d.]+)", shot.files.get("/proc/pressure/memory", ""), re.M)
-        _add_meminfo(text, inp, at, sink, int(oom[1]) if oom else None, float(pressure[1]) if pressure else None)
+        add_meminfo(text, inp, at, sink, int(oom[1]) if oom else None, float(pressure[1]) if pressure else None)
     for path, text in shot.files.items():
         if not (m := _CGROUP.match(path)):
             continue
@@ -198,7 +197,8 @@ def _memory(shot: FileSet, inp: Input, at: TimeRange | None, sink: Sink, ref: Re
         )
 
 
-def _add_meminfo(text: str, inp: Input, at: TimeRange | None, sink: Sink, oom: int | None, pressure: float | None) -> None:
+def add_meminfo(text: str, inp: Input, at: TimeRange | None, sink: Sink, oom: int | None, pressure: float | None) -> None:
+    """One MemorySample of a meminfo text."""
     values = meminfo(text)
     total, available = values.get("MemTotal"), values.get("MemAvailable")
     if total is None:
@@ -260,18 +260,9 @@ def _thermal(shot: FileSet, inp: Input, at: TimeRange | None, sink: Sink, ref: R
         sink.add(ThermalReading(node=inp.node, at=at, ref=ref(path, quote), key=key, kind=kind, celsius=celsius, trips_celsius=trips))
 
 
-def _parse_meminfo_file(inp: Input, sink: Sink) -> None:
-    text = inp.text(65536)
-    at = inp.at
-    if stamp := inp.calendar.parse(text, 60):  # people put the time above it as a comment
-        at = TimeRange(earliest_ns=stamp.earliest_ns, latest_ns=stamp.earliest_ns + SECOND - 1, basis="logged")
-    _add_meminfo(text, inp, at, sink, None, None)
-
-
 PARSER = Parser(
     "fileset",
     ("fileset",),
     lambda name, head: head.lstrip().startswith('{"at_ns"') and '"files"' in head,
     parse,
 )
-MEMINFO = Parser("meminfo", ("meminfo",), lambda name, head: bool(re.search(r"^MemTotal:\s+\d+ kB", head, re.M)), _parse_meminfo_file)

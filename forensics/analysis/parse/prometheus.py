@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import re
+
 from forensics.analysis.parse._base import Input, Parser, Sink
+from forensics.analysis.parse._sheets import sheets
 from forensics.engines import PROFILES
 from forensics.engines.progress import read_progress
 from forensics.model import ProgressSample
 
+_SAMPLE = re.compile(r"^[A-Za-z_:][A-Za-z0-9_:]*(?:\{[^{}\n]{0,2000}\})?[ \t]+(?:[+-]?\d[\d.eE+-]*|[+-]?Inf|NaN)(?:[ \t]+-?\d+)?\s*$")
+_TYPES = ("# HELP ", "# TYPE ")
+
 
 def parse(inp: Input, sink: Sink) -> None:
-    text = inp.text()
+    known = False
+    for sheet in sheets(inp):
+        known = _scrape(sheet.inp, sheet.text, sink) or known
+    if not known:
+        sink.note(f"{inp.name}: metrics of no engine known here")
+
+
+def _scrape(inp: Input, text: str, sink: Sink) -> bool:
     for profile in PROFILES:
         readings = read_progress(text, profile.progress)
         if not readings:
@@ -34,12 +47,20 @@ def parse(inp: Input, sink: Sink) -> None:
                     sample=inp.sample,
                 )
             )
-        return
-    sink.note(f"{inp.name}: metrics of no engine known here")
+        return True
+    return False
 
 
 def recognise(name: str, head: str) -> bool:
-    return head.startswith(("# HELP ", "# TYPE ")) or "\n# TYPE " in head
+    lines = head.split("\n")
+    if len(head) >= 8000:
+        lines = lines[:-1]
+    if any(line.startswith(_TYPES) for line in lines):
+        return True
+    # what somebody grepped out of a scrape has no types left
+    rows = [line[:4096] for line in lines if line.strip() and not line.startswith("#")]
+    fits = sum(bool(_SAMPLE.match(row)) for row in rows)
+    return fits > 0 and fits == len(rows) and any("{" in row or ":" in row for row in rows)
 
 
 PARSER = Parser("prometheus", ("prometheus",), recognise, parse)
