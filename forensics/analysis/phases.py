@@ -52,8 +52,9 @@ def _edges(view: View, findings: Sequence[Finding]) -> Iterator[_Edge]:
     ready = [h for h in view.events("ready") if h.at]
     begun = _dated(starts[:1])
     served = _served(view)
+    again = view.life > 1 or len(view.hits) < len(view.every_hit)  # lines of an earlier life
     if begun:
-        yield _Edge("restart" if view.life else "start-up", begun[0], _line(starts[0]), starts[0].ref)
+        yield _Edge("restart" if again else "start-up", begun[0], _line(starts[0]), starts[0].ref)
     answering = [h for h in ready if not begun or (h.at and h.at.earliest_ns >= begun[0].earliest_ns)]
     if answering and answering[-1].at:
         yield _Edge("serving", answering[-1].at, _line(answering[-1]), answering[-1].ref)
