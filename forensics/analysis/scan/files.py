@@ -1,0 +1,149 @@
+"""A whole log: cut into chunks, searched by as many processes as there are processors, put together in order."""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+
+from forensics.analysis.scan._base import EVERY_BYTES, LAST, STATS_CHOSEN, STATS_LINES, Buffer, Candidate, Found
+from forensics.analysis.scan.fold import Group, Key
+from forensics.analysis.scan.literals import FALLBACK_NOTE, Plan, engine_of_search
+from forensics.analysis.scan.pieces import Chunk, Job, search
+
+CHUNK_BYTES = 64 * 1024 * 1024
+PARALLEL_BYTES = 16 * 1024 * 1024
+"""A smaller log is read before other processes had begun."""
+WORKERS = 8
+LOOKS, LOOK_BYTES = 64, 64 * 1024
+"""How the number of stats lines is estimated: in so many places, so much."""
+NEAR_BYTES, NEAR_LINES = 256 * 1024, 3
+"""Around a line that says how an engine is, so many stats lines within so many bytes are read, however few are chosen elsewhere."""
+NEAR = frozenset({"wait", "timeout", "hang", "held", "exception", "told", "worker-death", "fatal", "death-told", "stop", "ready"})
+
+_shared: tuple[Buffer, Job] | None = None
+"""What forked workers inherit."""
+
+
+def scan(data: Buffer, plan: Plan, who: Callable[[str], tuple[str, str]]) -> Found:
+    """Search one log. `who` tells of a line (its message, what of its prefix tells two writers apart).
+
+    A mapped one may be larger than the memory. Not for two threads at once.
+    """
+    size = len(data)
+    large = size > EVERY_BYTES
+    share = _stats_share(data, plan) if large else 1.0
+    job = Job(plan, size, who, fold=large, stats_share=share, release=large)
+    found = Found()
+    if engine_of_search() != "hyperscan":
+        found.notes.append(FALLBACK_NOTE)
+    groups: dict[Key, Group] = {}
+    before = 0
+    for chunk in _chunks(data, job):
+        found.candidates += chunk.candidates
+        found.stats += chunk.stats
+        found.starts += chunk.starts
+        for lines in chunk.counts:
+            found.before.append(before)
+            before += lines
+        for key, group in chunk.groups.items():
+            if known := groups.get(key):
+                known.join(group)
+            else:
+                groups[key] = group
+    found.lines = before + (1 if size and data[size - 1 :] != b"\n" else 0)
+    found.stats_used = len(found.candidates) if large else found.stats
+    if groups:
+        _put_together(data, found, groups, plan, share)
+    return found
+
+
+def _put_together(data: Buffer, found: Found, groups: dict[Key, Group], plan: Plan, share: float) -> None:
+    kept = [c for group in groups.values() for c in group.kept()]
+    known = {c.start: c for c in found.candidates}
+    if share < 1:
+        for c in kept:
+            if any(s.event in NEAR for literal in c.literals for s in plan.signatures[literal]):
+                known.update((n.start, n) for n in _near(data, c.start, plan))
+        found.stats_used = len(known)
+    # a stats line that another signature fits as well: it is taken apart once, and both are tried
+    known.update((c.start, c._replace(literals=(*c.literals, *known[c.start].literals)) if c.start in known else c) for c in kept)
+    found.candidates = sorted(known.values())
+
+
+def _near(data: Buffer, start: int, plan: Plan) -> Iterator[Candidate]:
+    for literal in range(plan.stats, len(plan.literals)):
+        text = plan.literals[literal]
+        low, high = max(0, start - NEAR_BYTES), min(len(data), start + NEAR_BYTES)
+        places = []
+        at = start
+        for _ in range(NEAR_LINES):
+            if (at := data.rfind(text, low, at)) < 0:
+                break
+            places.append(at)
+        at = start
+        for _ in range(NEAR_LINES):
+            if (at := data.find(text, at + 1, high)) < 0:
+                break
+            places.append(at)
+        for at in places:
+            yield Candidate(data.rfind(b"\n", low, at) + 1, (literal,))
+
+
+def _stats_share(data: Buffer, plan: Plan) -> float:
+    """Which share of the stats lines is used, estimated from a look in a few places."""
+    size = len(data)
+    step = max(LOOK_BYTES, size // LOOKS)
+    looked = seen = 0
+    for begin in range(0, size, step):
+        part = data[begin : begin + LOOK_BYTES]
+        looked += len(part)
+        seen += sum(part.count(text) for text in plan.literals[plan.stats :])
+    estimate = seen * size / max(1, looked)
+    return 1.0 if estimate <= STATS_LINES else STATS_CHOSEN / estimate
+
+
+def _chunks(data: Buffer, job: Job) -> Iterator[Chunk]:
+    """The chunks in order."""
+    workers = min(len(os.sched_getaffinity(0)), WORKERS)
+    if job.size < PARALLEL_BYTES or workers < 2 or threading.active_count() > 1:  # a fork copies no threads, and so no locks of theirs
+        workers = 1
+    count = max(1, math.ceil(job.size / CHUNK_BYTES))
+    if workers > 1:
+        count = max(count, 2 * workers)
+    step = math.ceil(job.size / count)
+    spans = [(begin, min(begin + step, job.size)) for begin in range(0, job.size, step)] if step else []
+    done = 0
+    if workers > 1:
+        try:
+            for chunk in _in_parallel(data, job, spans, workers):
+                yield chunk
+                done += 1
+        except (BrokenProcessPool, OSError):  # a worker was killed, or none could be started: the rest is done here
+            pass
+    for begin, end in spans[done:]:
+        yield search(data, begin, end, job)
+
+
+def _in_parallel(data: Buffer, job: Job, spans: list[tuple[int, int]], workers: int) -> Iterator[Chunk]:
+    import multiprocessing
+
+    global _shared
+    _shared = data, job
+    try:
+        with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("fork")) as pool:
+            yield from pool.map(_work, spans)
+    finally:
+        _shared = None
+
+
+def _work(span: tuple[int, int]) -> Chunk:
+    assert _shared is not None
+    data, job = _shared
+    return search(data, *span, job)
+
+
+__all__ = ["LAST", "scan"]

@@ -1,0 +1,169 @@
+"""In a large log: count the candidates that would become the same hit, and let only the first and the last of them go on.
+
+Two lines are the same when they are equal but for their times; or when the same signature fits both, whatever its fields say, behind
+prefixes that are equal but for their times, with the same status or exception. A line is taken apart only when its like was not met
+before: most are told by their shape (digits blanked), which fixes where their times and their message stand.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from forensics.analysis.scan._base import FIRST, LAST, LINE_BYTES, Candidate
+from forensics.analysis.scan.literals import Plan
+from forensics.analysis.tracebacks import read_traceback
+
+Key = tuple[bytes, str, str]
+
+SHAPES = 4096
+"""Shapes, texts and groups that are remembered of one chunk. A log of ever new shapes is told apart by less beyond them."""
+GROUPS = 2048
+PEELED = 64
+"""Lines of one shape whose message cannot be pointed at (JSON inside) are taken apart so often, then taken to be alike."""
+TRACEBACKS, TRACEBACK_BYTES = 16, 16 * 1024
+"""So many tracebacks of one group are read, to tell their exceptions apart, and so much of each; then every…"""
+AGAIN = 64
+"""…so manieth: those between are taken to be like the one before."""
+HEAD_BYTES = 512
+SEEN_FIELDS = ("status",)
+"""Fields that make hits of one signature different."""
+
+# letters of hexadecimal ids too: they change with every request
+_BLANK = bytes(ord("0") if chr(c) in "0123456789abcdef" else c for c in range(256))
+_TIME = re.compile(
+    rb"\d{4}[-/]\d\d[-/]\d\d[T -]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?: ?(?:Z|[+-]\d\d:?\d\d)\b)?"
+    rb"|\d\d[-/]\d\d(?:[-/]\d{4})?[ -]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?"
+    rb"|[A-Z][a-z]{2} {1,2}\d{1,2} \d\d:\d\d:\d\d(?:\.\d+)?|\b\d\d:\d\d:\d\d(?:[.,]\d{1,9})?|[IWEF]?\d{4} (?=\d\d:)|\[ *\d+\.\d{6}\]"
+    rb'|"(?:__REALTIME_TIMESTAMP|_SOURCE_REALTIME_TIMESTAMP|__MONOTONIC_TIMESTAMP|__CURSOR|ts|time|timestamp)" ?: ?(?:"[^"]*"|[\d.]+)'
+)
+
+
+class _Shape(NamedTuple):
+    times: tuple[tuple[int, int], ...]
+    message: int
+    """Where the message begins; -1 where it does not stand in the line as it is."""
+
+
+@dataclass
+class Group:
+    """Candidates that are the same hit."""
+
+    count: int = 0
+    first: list[Candidate] = field(default_factory=list)
+    last: deque[Candidate] = field(default_factory=lambda: deque(maxlen=LAST))
+
+    def add(self, candidate: Candidate) -> None:
+        self.count += 1
+        (self.first if len(self.first) < FIRST else self.last).append(candidate)
+
+    def join(self, later: Group) -> None:
+        """Append what a later chunk met of the same."""
+        self.count += later.count
+        for candidate in (*later.first, *later.last):
+            (self.first if len(self.first) < FIRST else self.last).append(candidate)
+
+    def kept(self) -> list[Candidate]:
+        """The candidates that go on; the first of the last ones stands for those between, too."""
+        left = self.count - len(self.first) - len(self.last)
+        last = list(self.last)
+        if left and last:
+            last[0] = last[0]._replace(lines=1 + left)
+        return [*self.first, *last]
+
+
+class Fold:
+    """Of one chunk of one log."""
+
+    def __init__(self, plan: Plan, who: Callable[[str], tuple[str, str]]) -> None:
+        self.groups: dict[Key, Group] = {}
+        self._plan = plan
+        self._who = who
+        self._shapes: dict[bytes, _Shape] = {}
+        self._texts: dict[tuple[bytes, ...], Group] = {}
+        self._peeled: dict[bytes, tuple[int, Key]] = {}
+        self._tracebacks: dict[Key, tuple[int, str]] = {}
+
+    def add(self, candidate: Candidate, data: bytes, start: int, end: int) -> None:
+        """One candidate: `data[start:end]` is its line."""
+        line = data[start : min(end, start + LINE_BYTES)]
+        shape_of = line[:HEAD_BYTES].translate(_BLANK)
+        shape = self._shapes.get(shape_of)
+        if shape is None:
+            shape = self._learn(line, shape_of)
+        text = _without(line, shape.times)
+        group = self._texts.get(text)
+        if group is None:
+            key = self._key(candidate, line, shape, shape_of)
+            if self._blocks(candidate):
+                key = (*key[:2], self._exception(key, data, start))
+            elif len(self._texts) < SHAPES:
+                self._texts[text] = self._group(key)
+            group = self._group(key)
+        group.add(candidate)
+
+    def _group(self, key: Key) -> Group:
+        if key not in self.groups and len(self.groups) >= GROUPS:
+            key = (b"", *key[1:])
+        return self.groups.setdefault(key, Group())
+
+    def _learn(self, line: bytes, shape_of: bytes) -> _Shape:
+        decoded = line.decode("utf-8", "replace")
+        message = self._who(decoded)[0].encode("utf-8", "replace")
+        at = line.rfind(message.rstrip()) if message.strip() else -1
+        shape = _Shape(tuple(m.span() for m in _TIME.finditer(line[:HEAD_BYTES])), at if at < HEAD_BYTES else -1)
+        if len(self._shapes) < SHAPES:
+            self._shapes[shape_of] = shape
+        return shape
+
+    def _key(self, candidate: Candidate, line: bytes, shape: _Shape, shape_of: bytes) -> Key:
+        """Which signature fits, and who says it."""
+        if shape.message >= 0:
+            which, status = self._fitting(candidate, line[shape.message :].decode("utf-8", "replace"))
+            before = tuple(t for t in shape.times if t[1] <= shape.message)
+            return b"".join(_without(line[: shape.message], before)), which, status
+        times, known = self._peeled.get(shape_of, (0, (b"", "", "")))
+        if times < PEELED:
+            message, who = self._who(line.decode("utf-8", "replace"))
+            which, status = self._fitting(candidate, message)
+            known = (who.encode("utf-8", "replace"), which, status)
+            self._peeled[shape_of] = (times + 1, known)
+        return known
+
+    def _fitting(self, candidate: Candidate, message: str) -> tuple[str, str]:
+        for literal in candidate.literals:
+            for signature in self._plan.signatures[literal]:
+                if m := signature.regex.search(message):
+                    found = m.groupdict()
+                    return signature.id, " ".join(found.get(name) or "" for name in SEEN_FIELDS)
+            if not self._plan.signatures[literal]:
+                return f"marker {literal}", ""
+        return "", ""
+
+    def _blocks(self, candidate: Candidate) -> bool:
+        return any(s.block for literal in candidate.literals for s in self._plan.signatures[literal])
+
+    def _exception(self, key: Key, data: bytes, start: int) -> str:
+        """The exception under a line."""
+        times, known = self._tracebacks.get(key, (0, ""))
+        if times < TRACEBACKS or times % AGAIN == 0:
+            trace = read_traceback(data[start : start + TRACEBACK_BYTES].decode("utf-8", "replace"), None)
+            known = trace.exc_type if trace else ""
+        self._tracebacks[key] = times + 1, known
+        return known
+
+
+def _without(line: bytes, spans: tuple[tuple[int, int], ...]) -> tuple[bytes, ...]:
+    """The pieces of a line between its times."""
+    if not spans:
+        return (line,)
+    pieces = []
+    position = 0
+    for begin, end in spans:
+        pieces.append(line[position:begin])
+        position = end
+    pieces.append(line[position:])
+    return tuple(pieces)
