@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from forensics.analysis.rules import SOURCES
-from forensics.analysis.sources import COLLECTOR_OF, of_source
+from forensics.analysis.sources import COLLECTOR_OF, observed, of_source
 from forensics.analysis.view import View
 from forensics.engines import WORLD_LIMIT
 from forensics.model import Coverage, CoverageCell, CpuSample, EngineProcess, LogHit, LogSpan, Outcome, ProcessState, Role, ThreadStack
@@ -87,7 +87,7 @@ def _bare(view: View, source: str, node: str, pid: int | None) -> bool:
         return any(s.pid == pid and s.node == node for s in view.of(ProcessState))
     if source == "cpu" and pid is not None:
         return any(s.pid == pid and s.node == node for s in view.of(CpuSample))
-    return view.outcome(source) in (Outcome.OK, Outcome.PARTIAL)
+    return observed(view, source, node)
 
 
 def _node_count(view: View) -> int:

@@ -13,9 +13,12 @@ import msgspec
 
 from forensics.analysis import parse
 from forensics.analysis.case import Case
+from forensics.analysis.gpuplaces import join_gpus
+from forensics.analysis.kernelclock import date_kernel
 from forensics.analysis.parse import Input, Sink
 from forensics.analysis.parse.clock import read_clock
 from forensics.analysis.parse.patches import operator_patches
+from forensics.analysis.placing import machines, place
 from forensics.analysis.times import Calendar, iso, latest_date_hint
 from forensics.analysis.unite import unite
 from forensics.bundle import BundleError, Item, Source, open_sources
@@ -55,6 +58,8 @@ def read_inputs(paths: Sequence[str | Path]) -> Case:
             seen_anything = _read_source(source, case) or seen_anything
             case.unread += source.losses
     unite(case)
+    date_kernel(case)
+    join_gpus(case)
     if not seen_anything:
         looked = "; ".join(case.unread[:5]) or "the inputs are empty"
         raise NothingToAnalyze(f"nothing to analyse in {', '.join(str(p) for p in paths)}: {looked}")
@@ -81,8 +86,9 @@ def _read_source(source: Source, case: Case) -> bool:
     calendar = Calendar(reference_ns=reference, utc_offset_s=zones.get(None, utc_offset))
     known = False
     bare_nodes: set[str] = set()
+    known_machines = machines((item.name for item in source.items()), node_of)
     for item in source.items():
-        node = bundle_node or (item.evidence and _origin_node(source)) or node_of(item.name)
+        node = bundle_node or (item.evidence and _origin_node(source)) or place(item.name, known_machines, node_of)
         pid = item.evidence.pid if item.evidence else None
         zone = replace(calendar, utc_offset_s=zones[pid]) if pid in zones else calendar
         found = _read_item(item, node, zone, ahead, case)

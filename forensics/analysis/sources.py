@@ -8,6 +8,7 @@ from forensics.analysis.view import View
 from forensics.model import (
     Attempt,
     CpuSample,
+    GpuProcess,
     GpuSample,
     HealthSample,
     HostCpu,
@@ -41,7 +42,7 @@ OBSERVED: dict[str, tuple[type[Observation], ...]] = {
     "health": (HealthSample,),
     "memory": (MemorySample,),
     "kernel": (KernelSpan,),
-    "gpu": (GpuSample,),
+    "gpu": (GpuSample, GpuProcess),
     "thermal": (ThermalReading,),
     "patches": (PatchReading,),
     "clock": (),
@@ -56,7 +57,7 @@ def outcome(view: View, source: str) -> Outcome | None:
     collector = COLLECTOR_OF.get(source, source)
     tried = [a for node, a in view.case.attempts if a.collector == collector and (node in view.nodes or not node)]
     if not tried:
-        return Outcome.OK if _observed(view, source) else None
+        return Outcome.OK if observed(view, source) else None
     pids = {p.pid for p in view.engine.processes}
     mine = [a for a in tried if a.origin is None or a.origin.pid is None or a.origin.pid in pids]
     words = [a.outcome for a in of_source(source, mine or tried)]
@@ -75,7 +76,8 @@ def of_source(source: str, attempts: Sequence[Attempt]) -> list[Attempt]:
     return [a for a in attempts if a.target.startswith("http") == (source == "metrics")]
 
 
-def _observed(view: View, source: str) -> bool:
+def observed(view: View, source: str, node: str = "") -> bool:
+    """Whether any parser found something of this source, on one node or anywhere."""
     if source == "metrics":
-        return any(s.via == "metrics" for s in view.of(ProgressSample))
-    return any(view.of(k) or view.on_nodes(k) for k in OBSERVED[source])
+        return any(s.via == "metrics" and node in ("", s.node) for s in view.of(ProgressSample))
+    return any(node in ("", o.node) for k in OBSERVED[source] for o in (*view.of(k), *view.on_nodes(k)))

@@ -8,7 +8,7 @@ from forensics.analysis.parse._base import Input, Parser, Sink
 from forensics.analysis.parse._names import plain
 from forensics.analysis.parse._sheets import body, sheets
 from forensics.analysis.parse._units import size
-from forensics.model import FileSystemUse, MemorySample
+from forensics.model import FileSystemUse
 
 _HEAD = re.compile(
     r"^Filesystem\s+(?:Type\s+)?(1K-blocks|1B-blocks|1M-blocks|1G-blocks|(?:512|1024|1048576)-blocks|Size|Inodes)\s+I?Used\b.*Mounted on"
@@ -43,10 +43,18 @@ def parse(inp: Input, sink: Sink) -> None:
             began = ""
             total, used, free = (size(row[i], unit or 1) for i in (2, 3, 4))
             mount = plain(row[6], 300)
-            common = {"node": sheet.inp.node, "at": sheet.inp.at, "ref": inp.ref(f"line {number}", line), "pid": sheet.inp.pid}
-            sink.add(FileSystemUse(**common, mount=mount, total_bytes=total, used_bytes=used, available_bytes=free))  # type: ignore[arg-type]
-            if mount == "/dev/shm":
-                sink.add(MemorySample(**common, scope="shm", total_bytes=total, used_bytes=used, available_bytes=free))  # type: ignore[arg-type]
+            sink.add(
+                FileSystemUse(
+                    node=sheet.inp.node,
+                    at=sheet.inp.at,
+                    ref=inp.ref(f"line {number}", line),
+                    pid=sheet.inp.pid,
+                    mount=mount,
+                    total_bytes=total,
+                    used_bytes=used,
+                    available_bytes=free,
+                )
+            )
 
 
 PARSER = Parser("df", ("df",), lambda name, head: any(_HEAD.match(line) for line in body(head)), parse)
