@@ -8,11 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from forensics.analysis.times import SECOND
 from forensics.analysis.view import View
 from forensics.model import EvidenceRef, Finding, FindingRole, Grade, LogHit, Phase, Severity, TimeRange
 
-NOTICED = ("timeout", "hang", "fatal", "death-told", "worker-death", "told")
-"""Events in which an engine (or a parent, or a front) says that something is wrong."""
+NOTICED = ("wait", "timeout", "hang", "told")
+"""Events in which an engine says that something takes too long or went wrong, and lives on."""
+ENDED = ("fatal", "death-told", "worker-death")
+"""Events from which on it is being torn down."""
+SAME_NS = 2 * SECOND
+"""Onset and last progress this close together are one moment: log lines are dated to the second."""
 
 
 @dataclass(frozen=True)
@@ -61,22 +66,22 @@ def _edges(view: View, findings: Sequence[Finding]) -> Iterator[_Edge]:
     elif served:
         yield _Edge("serving", served[0], "the first sign of service in the evidence", served[1])
     broken = [f for f in findings if _broke(f) and (not begun or (f.since and f.since.earliest_ns >= begun[0].earliest_ns))]
-    noticed = [h for h in view.events(*NOTICED) if h.at]
+    noticed = [h for h in view.events(*NOTICED, *ENDED) if h.at]
     if broken:
         first = min(broken, key=lambda f: f.since.earliest_ns if f.since else 0)
         assert first.since
-        yield _Edge("onset", first.since, first.title[:160], first.because[0])
-        alive = view.progress.last_moved(noticed[0].at.earliest_ns if noticed and noticed[0].at else None)
-        if alive and alive.until_ns and alive.until_ns > first.since.earliest_ns:
-            yield _Edge(
-                "silence",
-                TimeRange(earliest_ns=alive.until_ns, latest_ns=alive.until_ns, basis="logged"),
-                "the last progress",
-                alive.refs[-1],
-            )
-        seen = next((h for h in noticed if h.at and h.at.earliest_ns >= (first.since.earliest_ns if first.since else 0)), None)
-        if seen and seen.at:
-            yield _Edge("teardown", seen.at, _line(seen), seen.ref)
+        onset = first.since.earliest_ns
+        later = [h for h in noticed if h.at and h.at.earliest_ns >= onset]
+        alive = view.progress.last_moved(later[0].at.earliest_ns if later and later[0].at else None)
+        moved = alive.until_ns if alive and alive.until_ns and alive.until_ns >= onset else None
+        if moved is None or moved - onset > SAME_NS:
+            yield _Edge("onset", first.since, first.title[:160], first.because[0])
+        if moved is not None and alive:
+            yield _Edge("silence", TimeRange(earliest_ns=moved, latest_ns=moved, basis="logged"), "the last progress", alive.refs[-1])
+        for name, events in (("detection", (*NOTICED, *ENDED)), ("teardown", ENDED)):
+            if seen := next((h for h in later if h.event in events), None):
+                assert seen.at
+                yield _Edge(name, seen.at, _line(seen), seen.ref)
     elif view.stopped_ns is not None:
         asked = next((h for h in view.events("stop") if h.at and h.at.earliest_ns == view.stopped_ns), None)
         if asked and asked.at:

@@ -176,7 +176,7 @@ class Phase(Record, frozen=True, kw_only=True, omit_defaults=True):
 
     engine: str
     name: str
-    """start-up | restart | serving | onset | silence | teardown"""
+    """start-up | restart | serving | onset | silence | detection | teardown"""
     since: TimeRange
     until: TimeRange | None = None
     """None: it lasted to the end of the evidence, or its end was not seen."""
