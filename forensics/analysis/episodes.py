@@ -116,7 +116,7 @@ def _parked(view: View, run: list[Told], after: Interval | None) -> list[Parked]
     elif ended is not None:
         until = point(ended)
     seconds = (last - first) / SECOND if len(run) > 1 else silence
-    return [Parked(tuple(s for _, s in run), point(first), until, seconds, len(run) == 1)]
+    return [Parked(tuple(s for _, s in run), run[0][1].at or point(first), until, seconds, len(run) == 1)]
 
 
 def holes(view: View) -> list[Hole]:

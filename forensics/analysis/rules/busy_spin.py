@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
+from forensics.analysis import episodes
 from forensics.analysis.rules._contract import Rule, grade
 from forensics.analysis.stacks import STATES
 from forensics.analysis.view import View
-from forensics.model import Finding, FindingRole, Severity
+from forensics.model import CpuSample, Finding, FindingRole, FunctionShare, Severity
 
 BURNS = 0.9
+FEW = 5.0
+POLLS = re.compile(r"sched_yield|acquire_read|acquire_write|dequeue|poll|spin|wait|busy_loop")
 POLLING = frozenset({"collective", "rpc-idle", "rpc-response", "ring-full", "gpu-sync", "poll"})
 
 
@@ -17,12 +21,14 @@ def evaluate(view: View) -> Iterator[Finding]:
     # a cost, and no fault, only where the engine is known to have nothing to do
     intervals = view.progress.metrics
     idle = bool(intervals) and not view.stall and not any(i.moved or i.held for i in intervals) and not view.feeding("engine-died")
+    named = set()
     for process in view.engine.processes:
         for thread in view.threads_of(process):
             load = view.cpu_fraction(process, thread.tid)
             if load is None or load < BURNS or thread.state not in POLLING or not thread.steady:
                 continue
             same = thread.moved is False
+            named.add((process.info.node, process.pid))
             samples = view.cpu_of(process, thread.tid)
             yield view.finding(
                 "idle-cpu-spin" if idle else "busy-spin",
@@ -36,12 +42,45 @@ def evaluate(view: View) -> Iterator[Finding]:
                 does_not_show="a fault of this rank: a rank that spins in a wait is waiting for another",
             )
 
+    if idle or _idle_by_log(view):
+        yield from _by_rate(view, named)
+
+
+def _idle_by_log(view: View) -> bool:
+    """Whether the newest stats lines of every log say that nothing is outstanding and nothing moves."""
+    tails = [lines[-2:] for lines in episodes.told(view)]
+    quiet = bool(tails) and all(i.held is False and not i.moved for lines in tails for i, _ in lines)
+    return quiet and not view.stall and not any(i.moved for i in view.progress.metrics) and not view.events("fatal", "stop")
+
+
+def _by_rate(view: View, named: set[tuple[str, int]]) -> Iterator[Finding]:
+    """Where a tool gives the rate itself (`top`), one look is enough: it is a rate over the seconds before."""
+    shares = [f for f in view.case.of(FunctionShare) if f.own_percent >= FEW and POLLS.search(f.function)]
+    for process in view.engine.processes:
+        samples = [s for s in view.of(CpuSample) if (s.node, s.pid) == (process.info.node, process.pid) and (s.percent or 0) >= BURNS * 100]
+        if not samples or (process.info.node, process.pid) in named:
+            continue
+        top = samples[-1]
+        where = f" {shares[0].function} ({shares[0].file})" if shares else ""
+        yield view.finding(
+            "idle-cpu-spin",
+            grade(observed=True),
+            title=f"{view.name(process)} burns {top.percent:.0f}% of a CPU while nothing is outstanding"
+            + (f", polling in{where}" if where else ""),
+            because=[top.ref, *(f.ref for f in shares[:2]), *(i.refs[0] for lines in episodes.told(view) for i, _ in lines[-1:])],
+            role=FindingRole.CONTEXT,
+            processes=[process],
+            since=top.at,
+            does_not_show="a fault: readers of a ring poll it in older versions, whether anything comes or not",
+        )
+
 
 RULE = Rule(
     name="busy_spin",
     emits=("busy-spin", "idle-cpu-spin"),
-    about="A thread uses at least 90 % of a CPU at the same polling place in all samples.",
-    requires=("stacks", "cpu"),
+    about="A thread uses at least 90 % of a CPU at the same polling place in all samples, or a process does while nothing is outstanding.",
+    requires=("cpu",),
+    optional=("stacks", "log"),
     evaluate=evaluate,
     false_positives="On a host short of CPUs a spinning thread gets less than a CPU and is not named.",
 )

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
+from forensics.analysis.progress import Interval
 from forensics.analysis.rules._contract import CannotTell, Rule
+from forensics.analysis.rules._probes import failed_probes
 from forensics.analysis.view import View
-from forensics.model import EvidenceRef, Finding, FindingRole, Grade, Severity, ThreadStack
+from forensics.model import EvidenceRef, Finding, FindingRole, Grade, Severity, ThreadStack, TimeRange
 
 
 def evaluate(view: View) -> Iterator[Finding]:
@@ -24,6 +27,7 @@ def evaluate(view: View) -> Iterator[Finding]:
             does_not_show="why the front did not answer in time",
             next_steps=["a restart on this probe would end an engine that works"],
         )
+    yield from _probed(view)
     if stall is None:
         if not view.progress.measured and not view.of(ThreadStack):
             raise CannotTell("nobody saw whether the engine advances", "metrics")
@@ -49,6 +53,31 @@ def evaluate(view: View) -> Iterator[Finding]:
             does_not_show="anything about the cause: this endpoint only asks whether the front still runs",
             next_steps=["watch progress (iteration counters while requests are held), not health"],
         )
+
+
+def _probed(view: View) -> Iterator[Finding]:
+    """Probes of a platform that failed while tokens flowed."""
+    flowing = [i for i in (*view.progress.log, *view.progress.metrics) if i.moved and i.since_ns is not None and i.until_ns is not None]
+    for late in (True, False):
+        seen = [(p, i) for p in failed_probes(view) for i in flowing if p.late is late and p.at and _within(p.at, i)]
+        if not seen or (not late and not any(re.search(r"50\d", p.why) for p, _ in seen)):
+            continue
+        first, interval = seen[0]
+        yield view.finding(
+            "health-probe-timeout-under-load" if late else "health-endpoint-misleading",
+            Grade.ESTABLISHED,
+            title=f"The {first.kind.lower()} probe {'got no answer in time' if late else 'failed'} while tokens flowed",
+            because=[first.ref, *interval.refs],
+            severity=Severity.WARNING,
+            since=first.at,
+            until=seen[-1][0].at,
+            does_not_show="why the front did not answer in time" if late else "why the front said so",
+            next_steps=["a restart on this probe would end an engine that works"],
+        )
+
+
+def _within(at: TimeRange, interval: Interval) -> bool:
+    return interval.since_ns is not None and interval.until_ns is not None and interval.since_ns <= at.earliest_ns <= interval.until_ns
 
 
 RULE = Rule(

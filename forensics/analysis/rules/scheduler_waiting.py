@@ -1,4 +1,4 @@
-"""Requests wait and nothing runs: whom the scheduler does not let in, and why. Or they wait because it is full, and it moves."""
+"""Requests wait and nothing runs: whom the scheduler does not let in, and why."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ REPEATED_S = 19.0
 """Three lines in a row: two may fall into one slow hand-over."""
 HOLDS = 0.004
 """Fill of the cache below which it holds nothing but rounding."""
-QUEUED_S = 60.0
 
 
 def evaluate(view: View) -> Iterator[Finding]:
@@ -28,8 +27,6 @@ def evaluate(view: View) -> Iterator[Finding]:
             yield _unschedulable(view, run, *big)
         elif run.kv and run.kv[0] > HOLDS and run.kv[1] - run.kv[0] < HOLDS:
             yield _on_kv(view, run)
-    if not runs or runs[-1].until:
-        yield from _behind_capacity(view)
 
 
 def _alive(view: View, run: Parked) -> Finding:
@@ -108,35 +105,14 @@ def _on_kv(view: View, run: Parked) -> Finding:
     )
 
 
-def _behind_capacity(view: View) -> Iterator[Finding]:
-    """Ordinary queueing reads like a hang: it is named so that nobody takes it for one."""
-    for lines in episodes.told(view):
-        run = []
-        for interval, s in reversed(lines):
-            if not (s.waiting and s.running and interval.moved):
-                break
-            run.append(s)
-        if len(run) < 2 or not run[-1].at or not run[0].at or run[0].at.latest_ns - run[-1].at.earliest_ns < QUEUED_S * SECOND:
-            continue
-        yield view.finding(
-            "queue-waiting-behind-capacity",
-            Grade.POSSIBLE,
-            title=f"{run[0].waiting:g} request(s) wait while {run[0].running:g} run and tokens flow: the engine is full, and moves",
-            because=[run[-1].ref, run[0].ref],
-            since=run[-1].at,
-            does_not_show="which limit is reached: sequences at a time, or blocks of the cache",
-        )
-
-
 RULE = Rule(
     name="scheduler_waiting",
     emits=(
         "engine-alive-not-progressing",
         "scheduler-head-of-line-unschedulable",
         "scheduler-parked-on-kv-load",
-        "queue-waiting-behind-capacity",
     ),
-    about="Stats lines say that requests wait and none runs, and the numbers in the log say why; or that they wait behind others that run.",
+    about="Stats lines say that requests wait and none runs, and the numbers in the log say why.",
     requires=("log",),
     evaluate=evaluate,
     false_positives="An engine that was told to pause or to sleep lets nobody in either.",

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from forensics.analysis import episodes
 from forensics.analysis.progress import Interval
+from forensics.analysis.rules import _pace
 from forensics.analysis.rules._contract import CannotTell, Rule, grade
 from forensics.analysis.rules.engine_died import failed_by_death
 from forensics.analysis.rules.process_state import MATTERS
@@ -18,6 +20,8 @@ RECENT_NS = 60 * 10**9
 def evaluate(view: View) -> Iterator[Finding]:
     if (view.stall and view.stall.until is None) or _over(view):
         return
+    if any(run.until is None for run in episodes.parked(view)):
+        return  # requests wait and none runs: neither serving nor idle
     held_up = [p for p in view.engine.processes if p.role in MATTERS and _held_up(view, p)]
     metrics, log = view.progress.metrics, view.progress.log
     moved = [i for i in metrics if i.moved]
@@ -31,6 +35,8 @@ def evaluate(view: View) -> Iterator[Finding]:
         yield from _idle(view, recent)
         return
     slow = _slow(moved, told)
+    crawl = [] if moved else _pace.crawling(view)
+    computing, then = _pace.prefilling(view)
     prefill = [i for i in moved if i.prompt_only and i.held and (i.waiting or i.running)]
     if slow:
         rate = slow[-1].rate or 0
@@ -41,12 +47,18 @@ def evaluate(view: View) -> Iterator[Finding]:
             f"The engine advances, but slowly: {rate:.2g} tokens/s for {slow[-1].running or 0:g} running requests",
             Severity.WARNING,
         )
-    elif prefill and len(prefill) == len(moved):
+    elif crawl:
+        yield _pace.crawls(view, crawl)
+    elif computing and then is None:
+        yield _pace.prefill(view, computing, None)
+    elif prefill and len(prefill) == len(moved) and not (computing and then):
         yield _moving(view, "long-prefill", prefill, "Steps and prompt tokens advance while no output token appears", Severity.INFO)
     else:
         seen = moved or told
         word = "counters of the metrics endpoint moved" if moved else "stats lines show tokens flowing"
         yield _moving(view, "healthy-serving", seen, f"The engine serves: {word}", Severity.INFO)
+        if computing:
+            yield _pace.prefill(view, computing, then)
 
 
 def _slow(moved: list[Interval], told: list[Interval]) -> list[Interval]:

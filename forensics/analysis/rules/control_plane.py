@@ -1,0 +1,55 @@
+"""A lease in the control plane ran out: processes that were well are told to stop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from forensics.analysis.rules._contract import Rule, grade
+from forensics.analysis.times import SECOND
+from forensics.analysis.view import View
+from forensics.model import Finding, FindingRole, LogHit, Severity
+
+BEFORE_S = 60.0
+"""What the store said this long before a lease was lost speaks of the loss."""
+
+
+def evaluate(view: View) -> Iterator[Finding]:
+    said = [h for h in view.case.of(LogHit) if h.feeds == "control-plane-lease-lost"]
+    lost = [h for h in said if h.role == "root" and h.node in view.nodes]
+    if not lost:
+        return
+    first = min(lost, key=lambda h: h.at.earliest_ns if h.at else 0)
+    # it keeps trying: a lease that was given up is the end of it
+    near = [h for h in said if h.role == "context" and h.at and first.at and _before(h, first)]
+    stopped = any(view.before(e, first) for e in view.events("fatal", "stop"))
+    begun = min((h for h in near), key=lambda h: h.at.earliest_ns if h.at else 0, default=first)
+    yield view.finding(
+        "control-plane-lease-lost",
+        grade(observed=True),
+        title="A lease in the control plane was lost; who holds one gives himself up, well or not",
+        because=[*(h.ref for h in lost[:3]), *(h.ref for h in near[:3])],
+        severity=Severity.WARNING if stopped else Severity.CRITICAL,
+        role=FindingRole.TEARDOWN if stopped else FindingRole.ROOT,
+        nodes=dict.fromkeys(h.node for h in lost),
+        since=begun.at,
+        does_not_show="that the engine had a fault of its own" + ("" if near else "; why the store did not answer: its log was not read"),
+        would_settle=[] if near else ["the log of the store (etcd)"],
+        next_steps=["look at the store: disk latency, leader elections, network to it"],
+    )
+
+
+def _before(hit: LogHit, lost: LogHit) -> bool:
+    seconds = (lost.at.latest_ns - hit.at.earliest_ns) / SECOND if lost.at and hit.at else -1
+    return 0 <= seconds <= BEFORE_S
+
+
+RULE = Rule(
+    name="control_plane",
+    emits=("control-plane-lease-lost",),
+    about="A process lost its lease in the control plane and was cancelled.",
+    requires=("log",),
+    of_nodes=True,
+    evaluate=evaluate,
+    false_positives="A process that starved (no CPU, stopped, a frozen host) loses its lease too: look for what held it up.",
+    references=("dynamo lib/runtime/src/transports/etcd/lease.rs",),
+)

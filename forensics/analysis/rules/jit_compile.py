@@ -1,0 +1,61 @@
+"""A kernel that was compiled while requests were served."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from forensics.analysis import episodes
+from forensics.analysis.rules._contract import Rule, grade
+from forensics.analysis.times import SECOND
+from forensics.analysis.view import View
+from forensics.model import Finding, FindingRole, LogHit, Severity, TimeRange
+
+
+def evaluate(view: View) -> Iterator[Finding]:
+    hits = [h for h in view.feeding("jit-compile-during-serving") if _serving(view, h)]
+    if not hits:
+        return
+    kernels = list(dict.fromkeys(h.fields[k] for h in hits for k in ("kernel", "session") if h.fields.get(k)))
+    hole = next((o for o in reversed(episodes.holes(view)) if any(_inside(h, o.since, o.until) for h in hits)), None)
+    stall = view.stall
+    standing = stall is not None and any(h.at and h.at.latest_ns >= stall.since.earliest_ns - 10 * SECOND for h in hits)
+    dated = [h for h in hits if h.at]
+    yield view.finding(
+        "jit-compile-during-serving",
+        grade(observed=True),
+        title=f"Kernels were compiled while serving: {', '.join(kernels[:4])}{' …' if len(kernels) > 4 else ''}",
+        because=[h.ref for h in hits[:4]],
+        severity=Severity.WARNING if hole or standing else Severity.INFO,
+        # it delays every request for seconds; that it ended an engine would need its own proof
+        role=FindingRole.AMPLIFIER if hole or standing else FindingRole.CONTEXT,
+        nodes=dict.fromkeys(h.node for h in hits),
+        since=dated[0].at if dated else None,
+        until=hole.until if hole else dated[-1].at if dated else None,
+        does_not_show="how long it took: the line is printed once" + (", and whether the stall is its work" if hole or standing else ""),
+        next_steps=["let the warm-up cover this shape, or keep the compiler's cache over restarts"],
+    )
+
+
+def _serving(view: View, hit: LogHit) -> bool:
+    """Whether the engine was up by then: at start-up compiling is what is expected."""
+    if any(view.before(ready, hit) for ready in view.events("ready")):
+        return True
+    if view.events("ready") or view.begun_ns is not None:
+        return False
+    # a log that was cut or rotated shows no start: then tokens that flowed before the line tell
+    return hit.at is not None and any(i.moved and i.until_ns is not None and i.until_ns <= hit.at.latest_ns for i in view.progress.log)
+
+
+def _inside(hit: LogHit, since: TimeRange, until: TimeRange) -> bool:
+    return hit.at is not None and since.earliest_ns - SECOND <= hit.at.earliest_ns <= until.latest_ns
+
+
+RULE = Rule(
+    name="jit_compile",
+    emits=("jit-compile-during-serving",),
+    about="A kernel was compiled after the engine was ready.",
+    requires=("log",),
+    evaluate=evaluate,
+    false_positives="As the cause of an engine that never came back it is nearly always wrong.",
+    references=("vllm utils/jit_monitor.py",),
+)

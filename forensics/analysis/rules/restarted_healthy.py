@@ -1,0 +1,77 @@
+"""A supervisor restarted an engine that was making progress, because a probe of it had failed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from forensics.analysis.episodes import point
+from forensics.analysis.progress import Interval
+from forensics.analysis.rules._contract import Rule, grade
+from forensics.analysis.rules._probes import Probe, events, failed_probes
+from forensics.analysis.times import SECOND, iso
+from forensics.analysis.view import View
+from forensics.model import ContainerStatus, Finding, FindingRole, PlatformEvent, Severity
+
+RECENT_NS = 30 * SECOND
+"""Movement that was told this shortly before an end says that the engine was well then: stats lines are ten seconds apart."""
+PROBES_NS = 900 * SECOND
+
+
+def evaluate(view: View) -> Iterator[Finding]:
+    if view.past:
+        return
+    probes = [p for p in failed_probes(view) if p.kind != "Readiness"]  # a readiness probe restarts nothing
+    if not probes:
+        return
+    for life in range(max(0, view.life - 4), view.life + 1):
+        lived = view if life == view.life else View(view.case, view.engine, life)
+        end, why = _end(lived)
+        if end is None:
+            continue
+        mine = [p for p in probes if p.at is None or end - PROBES_NS <= p.at.earliest_ns <= end + SECOND]
+        moved = [i for i in lived.progress.log if i.moved and i.until_ns is not None and end - RECENT_NS <= i.until_ns <= end + SECOND]
+        if mine and moved and not lived.events("fatal", "timeout", "worker-death"):
+            yield _finding(lived, end, mine, moved, why)
+
+
+def _end(view: View) -> tuple[int | None, list[PlatformEvent | ContainerStatus]]:
+    """When this life was ended from outside, as a stop, a kill or the next start tells."""
+    kills: list[PlatformEvent | ContainerStatus] = []
+    kills += [e for e in events(view) if e.reason in ("Killing", "BackOff") or "will be restarted" in e.text]
+    if view.stopped_ns is not None:
+        return view.stopped_ns, kills
+    if view.replaced_ns is not None:
+        last = max((i.until_ns for i in view.progress.log if i.until_ns is not None), default=None)
+        return (last if last is not None else view.replaced_ns), kills
+    killed = [e.at.latest_ns for e in kills if e.at]
+    restarted = [c for c in view.case.of(ContainerStatus) if c.node in view.nodes and c.restarts]
+    if killed or (kills and restarted):
+        ended = view.ended_ns
+        return (max(killed) if killed and ended is None else ended), kills
+    return None, []
+
+
+def _finding(view: View, end: int, probes: list[Probe], moved: list[Interval], why: list[PlatformEvent | ContainerStatus]) -> Finding:
+    after = [p for p in probes if p.at and moved[-1].until_ns and moved[-1].until_ns >= p.at.latest_ns]
+    return view.finding(
+        "healthy-engine-restarted",
+        grade(observed=bool(after), agreeing=2),
+        title=f"The engine was restarted at {iso(end)} for a failed probe, while tokens flowed ({moved[-1].rate or 0:g} tokens/s)",
+        because=[probes[0].ref, probes[-1].ref, *moved[-1].refs, *(e.ref for e in why[:2])],
+        severity=Severity.WARNING,
+        role=FindingRole.ROOT,
+        since=probes[0].at,
+        until=point(end),
+        does_not_show="why the probe got no answer in time" if probes[-1].late else "why the probe was answered as it was",
+        next_steps=["let the probe ask for progress, or give it a longer limit: the restart lost the requests and the cache"],
+    )
+
+
+RULE = Rule(
+    name="restarted_healthy",
+    emits=("healthy-engine-restarted",),
+    about="A liveness or start-up probe failed, the engine went on making progress, and was restarted.",
+    requires=("log",),
+    evaluate=evaluate,
+    false_positives="A restart for another reason (a new version) in the minutes after a failed probe.",
+)
