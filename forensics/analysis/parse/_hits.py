@@ -101,7 +101,8 @@ class Hits:
         self._add(hit, line.at is not None)
 
     def _add(self, hit: LogHit, dated: bool) -> None:
-        key = (hit.signature, hit.pid, hit.fields.get("exc_type", "") or hit.fields.get("status", ""))
+        writer = hit.pid if hit.pid is not None else hit.rank
+        key = (hit.signature, writer, hit.fields.get("exc_type", "") or hit.fields.get("status", ""))
         self.seen[key] += 1
         if self.seen[key] > FIRST:
             last = self.latest.setdefault(key, deque())
