@@ -267,6 +267,9 @@ def _by_timeout(view: View, timeout: LogHit, waits: list[LogHit], zero: list[Int
     # the default limit is only believed when nothing moved within it (a stats line speaks of the ten seconds before it)
     elif not known and last is not None and last > began.latest_ns + STATS_WINDOW_NS:
         began = TimeRange(earliest_ns=last - STATS_WINDOW_NS if before else last, latest_ns=at, basis="inferred")
+    if zero and zero[0].since_ns is not None and zero[0].until_ns is not None and zero[0].until_ns < began.earliest_ns:
+        # lines without movement before that: the limit is longer than thought, or the call only the last of several
+        began = TimeRange(earliest_ns=zero[0].since_ns, latest_ns=zero[0].until_ns, basis="inferred")
     if near and near[0].at:
         warned = _minus(near[0].at.earliest_ns, int(near[0].fields["seconds"]) * SECOND)
         if began.latest_ns - began.earliest_ns > 2 * SECOND and began.earliest_ns <= warned.latest_ns <= began.latest_ns:

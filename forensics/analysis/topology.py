@@ -40,7 +40,19 @@ def build(case: Case) -> None:
                 msgspec.structs.replace(e, version=e.version or config.value) if config.pid in {p.pid for p in e.processes} else e
                 for e in engines
             ]
+    engines = [_with_limit(e, case, {n for other in engines for n in other.nodes}) for e in engines]
     case.engines = [msgspec.structs.replace(e, id=f"e{i}") for i, e in enumerate(engines)]
+
+
+def _with_limit(engine: EngineInstance, case: Case, owned: set[str]) -> EngineInstance:
+    """The limit of an execution call as an environment in the folder says it, where no process of the engine showed its own."""
+    name = profile(engine.kind).execute_timeout_env
+    if engine.execute_timeout_s is not None or not name:
+        return engine
+    # a file that names no node of any engine speaks of all of them
+    said = {c.value for c in case.of(ConfigValue) if c.name == name and (c.node in engine.nodes or c.node not in owned)}
+    value = said.pop() if len(said) == 1 else ""
+    return msgspec.structs.replace(engine, execute_timeout_s=float(value)) if re.fullmatch(r"\d{1,7}(?:\.\d+)?", value) else engine
 
 
 def _merge_logs(engines: list[EngineInstance], case: Case) -> list[EngineInstance]:
