@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import os
 import re
 import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -127,9 +132,91 @@ def load_signature(text: str) -> Signature:
     return signature
 
 
+def load_folder(folder: Path) -> tuple[list[Signature], list[str]]:
+    """All *.toml of a folder, in the order of their names. Returns (signatures, one line for each file that is none)."""
+    found: list[Signature] = []
+    broken: list[str] = []
+    for path in sorted(folder.glob("*.toml")):
+        try:
+            signature = load_signature(path.read_text("utf-8"))
+        except (OSError, ValueError, re.error, msgspec.MsgspecError) as error:
+            broken.append(f"{path}: {_one_line(error)}")
+            continue
+        if any(signature.id == s.id for s in found):
+            broken.append(f"{path}: a second signature called {signature.id}")
+        else:
+            found.append(signature)
+    return found, broken
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(getattr(error, "strerror", None) or error).split())
+
+
 @functools.lru_cache(maxsize=1)
-def signatures() -> tuple[Signature, ...]:
+def shipped() -> tuple[Signature, ...]:
     """All signatures that ship with the tool, in the order of their ids."""
     folder = resources.files("forensics") / "signatures"
     found = [load_signature(f.read_text("utf-8")) for f in folder.iterdir() if f.name.endswith(".toml")]
     return tuple(sorted(found, key=lambda s: s.id))
+
+
+@dataclass(frozen=True)
+class InForce:
+    """What one analysis knows: the signatures that ship, and an operator's own before them."""
+
+    known: tuple[Signature, ...]
+    own: tuple[str, ...] = ()
+    """Ids from an operator's folders…"""
+    replaced: tuple[str, ...] = ()
+    """…and those among them that stand in the place of a shipped one."""
+    broken: tuple[str, ...] = ()
+    """Files in those folders that are no signatures, each with why."""
+
+    def words(self) -> str:
+        """For the report: whose signatures were used beside the shipped ones."""
+        instead = f", in the place of shipped ones: {', '.join(self.replaced)}" if self.replaced else ""
+        return f"{len(self.own)} of the operator's own ({', '.join(self.own[:10])}{', …' if len(self.own) > 10 else ''}){instead}"
+
+
+_in_force: list[InForce] = []
+
+
+def signatures() -> tuple[Signature, ...]:
+    """All signatures in force; the same tuple until they change."""
+    return in_force().known
+
+
+def in_force() -> InForce:
+    """The signatures in force, and where they come from."""
+    if not _in_force:
+        _in_force.append(InForce(shipped()))
+    return _in_force[-1]
+
+
+def home_folder() -> Path | None:
+    """The operator's standing folder, $XDG_CONFIG_HOME/forensics/signatures (~/.config by default); None where there is none."""
+    base = os.environ.get("XDG_CONFIG_HOME", "")
+    try:
+        folder = (Path(base) if Path(base).is_absolute() else Path.home() / ".config") / "forensics" / "signatures"
+        return folder if folder.is_dir() else None
+    except (OSError, RuntimeError):  # no home, or none that may be looked into
+        return None
+
+
+@contextlib.contextmanager
+def using(folders: Sequence[Path]) -> Iterator[InForce]:
+    """Within it an operator's signatures are in force too. One with a shipped id replaces that one; a later folder wins over an earlier."""
+    own: dict[str, Signature] = {}
+    broken: list[str] = []
+    for folder in folders:
+        found, bad = load_folder(folder)
+        own |= {s.id: s for s in found}
+        broken += bad
+    replaced = tuple(s.id for s in shipped() if s.id in own)
+    known = (*own.values(), *(s for s in shipped() if s.id not in own)) if own else shipped()
+    _in_force.append(InForce(known, tuple(own), replaced, tuple(broken)))
+    try:
+        yield _in_force[-1]
+    finally:
+        _in_force.pop()

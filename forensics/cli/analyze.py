@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,8 +35,11 @@ _NEVER_TRIED = "never collected"
 _MOST_NAMED = 20
 
 
-def analyze_command(paths: list[str], out: Path | None, fmt: str, fail_on: str | None) -> int:
-    """Analyse `paths`, print the report in `fmt`, write report.json/.md/.html into `out`. Returns the exit status above."""
+def analyze_command(paths: list[str], out: Path | None, fmt: str, fail_on: str | None, signatures: Sequence[Path] = ()) -> int:
+    """Analyse `paths`, print the report in `fmt`, write report.json/.md/.html into `out`. Returns the exit status above.
+
+    signatures: folders of the operator's own signatures, beside the standing one in the home directory.
+    """
     from forensics.report import UnsupportedFormat, check_format
 
     try:
@@ -50,15 +53,21 @@ def analyze_command(paths: list[str], out: Path | None, fmt: str, fail_on: str |
     lost = [p for p in paths if p != "-" and not os.path.lexists(p)]
     if lost:
         return _usage("no such file or directory: " + ", ".join(lost))
+    if strangers := [str(f) for f in signatures if not f.is_dir()]:
+        return _usage("--signatures: no such directory: " + ", ".join(strangers))
 
     from forensics.analysis import analyze
     from forensics.analysis.ingest import NothingToAnalyze
+    from forensics.analysis.signatures import home_folder
 
+    standing = home_folder()
     try:
-        report = analyze(paths)
+        report = analyze(paths, signature_folders=[*([standing] if standing else ()), *signatures])
     except NothingToAnalyze as error:
         _say(str(error))
         return NOTHING
+    if own := report.meta.get("signatures"):
+        _say(f"signatures: {own}")
     written = out is None or write_reports(report, out)
     _emit(report, fmt)
     gaps = incomplete(report, captured=is_capture(paths, report))

@@ -86,11 +86,53 @@ def analyze(
     fail_on: Annotated[
         str | None, typer.Option(help="possible, supported or established: exit 1 on such a problem.", metavar="GRADE")
     ] = None,
+    signatures: Annotated[
+        list[Path] | None,
+        typer.Option(help="A folder of your own log signatures, beside ~/.config/forensics/signatures. May be repeated.", metavar="DIR"),
+    ] = None,
 ) -> None:
     """Say which rank broke first, what the others wait for, what was ruled out, and what nobody looked at."""
     from forensics.cli.analyze import analyze_command
 
-    raise typer.Exit(analyze_command(paths, out, fmt, fail_on))
+    raise typer.Exit(analyze_command(paths, out, fmt, fail_on, tuple(signatures or ())))
+
+
+signatures_app = typer.Typer(
+    no_args_is_help=True, rich_markup_mode=None, help="Log lines that are known: list them, show one, test a folder."
+)
+app.add_typer(signatures_app, name="signatures")
+
+
+@signatures_app.command("list")
+def signatures_list(
+    engine: Annotated[str, typer.Option(help="Only those of this engine.", metavar="NAME")] = "",
+    folder: Annotated[list[Path] | None, typer.Option("--signatures", help="A folder of your own. May be repeated.", metavar="DIR")] = None,
+) -> None:
+    """One line a signature: id, engine, role, the finding that it feeds, where the line comes from."""
+    from forensics.cli.signatures import list_command
+
+    raise typer.Exit(list_command(engine, tuple(folder or ())))
+
+
+@signatures_app.command("show")
+def signatures_show(
+    id: Annotated[str, typer.Argument(metavar="ID")],
+    folder: Annotated[list[Path] | None, typer.Option("--signatures", help="A folder of your own. May be repeated.", metavar="DIR")] = None,
+) -> None:
+    """Everything about one signature, with its examples."""
+    from forensics.cli.signatures import show_command
+
+    raise typer.Exit(show_command(id, tuple(folder or ())))
+
+
+@signatures_app.command("test")
+def signatures_test(
+    folder: Annotated[Path | None, typer.Argument(metavar="DIR", help="Your folder; those that ship without it.")] = None,
+) -> None:
+    """Check a folder of signatures; one line a problem on stdout. Exits 1 when there is one, 4 when nothing is in it."""
+    from forensics.cli.signatures import test_command
+
+    raise typer.Exit(test_command(folder))
 
 
 @app.command()
