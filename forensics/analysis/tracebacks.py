@@ -1,21 +1,52 @@
-"""Reading a Python traceback out of a log, where every line may carry a prefix and other processes write in between."""
+"""Reading a Python traceback out of a log, where every line may carry prefixes and other processes write in between."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from forensics.analysis.logs import Hint, peel
 
 TRACEBACK_BYTES = 128 * 1024
 """How far below its first line a traceback is followed."""
-
+BEGIN_LINES = 60
+"""How far below its announcement a traceback may begin."""
+NEAR_LINES = 2
+"""…where it has no prefix and its announcement has one."""
 BARE_LINES = 6
 """How far below its announcement an exception without a traceback is looked for."""
-_PREFIX = re.compile(r"^.*?\((?P<proc>[A-Za-z_][\w\-]*(?: \S+)?) pid=(?P<pid>\d+)[^)]*\)(?: \w+ \d\d-\d\d \d\d:\d\d:\d\d \[[^\]]+\])? ?")
-_FRAME = re.compile(r'^\s*File "([^"]+)", line (\d+), in (\S+)')
-_EXCEPTION = re.compile(r"^(?P<type>[A-Za-z_][\w.]*)(?::\s?(?P<message>.*))?$")
-_MARKERS = re.compile(r"^\s*[\^~]+\s*$")
+AFTER_LINES = 60
+"""How far below an exception the next of its chain may begin: its message and its notes stand between."""
+FOREIGN_LINES = 400
+"""So many lines of others in a row, and the traceback was cut."""
+LINE_CHARS = 4096
+NOTES, NOTE_CHARS = 8, 300
+
+_FRAME = re.compile(r'\s*File "([^"\n]+)", line (\d+)(?:, in (\S+))?')
+_EXCEPTION = re.compile(r"(?P<type>[A-Za-z_][\w.]{0,200}(?:\([\w.]{1,200}\))?)(?::\s?(?P<message>.*))?$")
+_MARKERS = re.compile(r"\s*[\^~]+\s*$")
+_GROUP_EDGE = re.compile(r" *\+-[-+]*(?: \d+ -+)?$| *\+-+ \.\.\. -+$")
+_GROUP_BAR = re.compile(r" *(?:\| ?|\+ (?=Exception Group Traceback))")
+_STANDARD = re.compile(r"/python3\.\d+/(?!site-packages|dist-packages)[^/]+(?:/(?!site-packages|dist-packages)[^/]+)*$|^<frozen ")
+_BEGIN = "Traceback (most recent call last)"
 _CHAINED = ("The above exception was the direct cause", "During handling of the above exception")
-_OURS = ("Error", "Exception", "Full", "Empty", "Interrupt", "Exit", "Warning", "Timeout", "Iteration", "Cancelled", "Death", "Expired")
+_OURS = (
+    "Error",
+    "Exception",
+    "Full",
+    "Empty",
+    "Interrupt",
+    "Exit",
+    "Warning",
+    "Timeout",
+    "Iteration",
+    "Cancelled",
+    "Death",
+    "Expired",
+    "Group",
+)
 
 
 @dataclass(frozen=True)
@@ -29,81 +60,210 @@ class Traceback:
     code: str
     """Its source line."""
     chain: tuple[str, ...] = ()
-    """Types of the whole chain, first raised first."""
+    """Types of the whole chain, first raised first; of a group, its members before the group."""
+    notes: tuple[str, ...] = ()
+    """Further lines of the first exception's message, and what was added to it as notes."""
+    count: int = 1
+    """How many times it stands there in a row."""
+    cut: bool = False
+    """The text ended before the chain did."""
 
 
-def _bodies(text: str, pid: int | None) -> list[str]:
-    """Lines of one process with their prefix removed. Without a pid: the lines as they stand."""
-    out: list[str] = []
-    for line in text.split("\n"):
-        line = line.rstrip("\r")
-        m = _PREFIX.match(line[:400])
-        if m:
-            if pid is not None and int(m["pid"]) != pid:
-                continue
-            line = line[m.end() :]
-        elif pid is not None and out and not line[:1].isspace() and not _FRAME.match(line):
-            # an unprefixed line between prefixed ones belongs to somebody else
-            continue
-        out.append(line)
-    return out
+class _Line(NamedTuple):
+    text: str
+    writer: tuple[object, ...]
+    """Who wrote it, as its innermost prefix says: lines of one record of one process have the same."""
+    around: tuple[object, ...]
+    """The wrappers alone."""
+    pid: int | None
+    bare: bool
+    """No engine's prefix stands before it."""
 
 
 def read_traceback(text: str, pid: int | None) -> Traceback | None:
-    """The first traceback at or below the start of `text`; None when there is none or it is cut before its exception."""
-    lines = _bodies(text, pid)
-    begin = next((i for i, line in enumerate(lines[:60]) if "Traceback (most recent call last)" in line), None)
-    if begin is None:
-        return _bare_exception(lines[1:BARE_LINES])
-    chain: list[str] = []
+    """The first traceback at or below the start of `text`; None when there is none or it is cut before its exception.
+
+    `pid` is that of the line which announced it, where it has one: lines of other processes are left out.
+    """
+    lines = _lines(text)
+    above: list[_Line] = []
+    head: _Line | None = None
+    for line in lines:
+        if _BEGIN in line.text and (pid is None or line.pid == pid or (line.pid is None and len(above) <= NEAR_LINES)):
+            head = line
+            break
+        above.append(line)
+        if len(above) >= BEGIN_LINES:
+            break
+    if head is None:
+        return _bare_exception([line.text for line in above[1:] if pid is None or line.pid == pid][: BARE_LINES - 1])
+    body = _Body()
+    for line in _of_one_writer(lines, head):
+        if body.done(line):
+            break
+    else:
+        body.cut = not body.complete
+    return body.result()
+
+
+def _lines(text: str) -> Iterator[_Line]:
+    """Lines taken apart, as they are asked for; a record that holds several (JSON) is several."""
+    hint = Hint()
+    position = 0
+    while position < len(text):
+        end = text.find("\n", position)
+        end = len(text) if end < 0 else end
+        out = peel(text[position : min(end, position + LINE_CHARS)], hint)
+        around = (tuple(w for w in out.wrappers if w not in ("colour", "unknown")), out.host)
+        writer = (out.format, out.process, out.pid, out.rank, out.at, *around)
+        for part in out.message.split("\n"):
+            yield _Line(part.rstrip("\r"), writer, around, out.pid, not out.format)
+        position = end + 1
+
+
+def _of_one_writer(lines: Iterator[_Line], head: _Line) -> Iterator[_Line]:
+    """The lines that belong to the traceback that begins with `head`.
+
+    Some loggers put their prefix before every line, others before the first one only: the first frame tells which.
+    """
+    writer: tuple[object, ...] | None = None
+    foreign = 0
+    for line in lines:
+        if (
+            writer is None
+            and _FRAME.match(_unbarred(line.text))
+            and (line.writer == head.writer or (line.bare and line.around == head.around))
+        ):
+            writer = line.writer
+        if line.writer == writer or (writer is None and line.writer == head.writer):
+            foreign = 0
+            yield line
+        else:
+            foreign += 1
+            if foreign > FOREIGN_LINES:
+                return
+
+
+@dataclass
+class _Body:
+    """What was read so far below a "Traceback" line."""
+
     first: Traceback | None = None
-    frames: list[tuple[str, str, str, str]] = []
-    i = begin + 1
-    while i < len(lines):
-        line = lines[i]
-        if m := _FRAME.match(line):
-            below = lines[i + 1] if i + 1 < len(lines) else ""
-            code = below.strip() if below[:1].isspace() and not _FRAME.match(below) else ""
-            frames.append((m[1], m[2], m[3], code))
-            i += 2 if code else 1
-            continue
-        if line.strip() and not line[:1].isspace() and not _MARKERS.match(line):
-            if line.startswith("Traceback (most recent call last)"):
-                if first and not (i >= 2 and any(c in "".join(lines[max(0, i - 3) : i]) for c in _CHAINED)):
-                    break
-                frames = []
-            elif not line.startswith(_CHAINED):
-                m = _EXCEPTION.match(line)
-                if not m or not (m["type"].rsplit(".", 1)[-1].endswith(_OURS) or "." in m["type"]):
-                    if first:
-                        break
-                    i += 1
-                    continue
-                chain.append(m["type"])
-                if first is None:
-                    where = _innermost(frames)
-                    first = Traceback(m["type"], (m["message"] or "").strip(), where[0], where[1])
-        i += 1
-    if first is None:
-        return None
-    return Traceback(first.exc_type, first.exc_message, first.at, first.code, tuple(chain))
+    chain: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    frames: list[tuple[str, str, str, str]] = field(default_factory=list)
+    outer: bool = False
+    """The exception read last stands for others that follow: a group, or an error that Ray carried over."""
+    reading: bool = True
+    """Inside the frames of a traceback; else behind its exception."""
+    chained: bool = False
+    after: int = 0
+    count: int = 1
+    again: bool = False
+    """The same traceback may stand there once more."""
+    cut: bool = False
+
+    @property
+    def complete(self) -> bool:
+        return self.first is not None and not self.reading
+
+    def done(self, line: _Line) -> bool:
+        """Take one more line; True where the traceback has ended before it."""
+        if _GROUP_EDGE.match(line.text):
+            self.frames, self.reading = [], True
+            return False
+        text = _unbarred(line.text)
+        if m := _FRAME.match(text):
+            if not self.reading and not self.outer:
+                return False  # the note of an exception that was raised elsewhere
+            self.reading = True
+            self.frames.append((m[1], m[2], m[3] or "", ""))
+            return False
+        if _BEGIN in text:
+            if self.first is not None and not self.reading and not self.chained and not self.outer:
+                # once more by itself: the same one is counted, another one is not ours
+                self.again = True
+            self.frames, self.reading, self.chained, self.after = [], True, False, 0
+            return False
+        if not text.strip() or _MARKERS.match(text):
+            return False
+        if text[:1].isspace():
+            if self.reading and self.frames and not self.frames[-1][3]:
+                self.frames[-1] = (*self.frames[-1][:3], text.strip())
+            return False
+        return self._exception(text, line.bare) if self.reading else self._behind(text)
+
+    def _exception(self, text: str, bare: bool) -> bool:
+        m = _EXCEPTION.match(text)
+        # where no prefix tells the writers apart, only what is called like an exception is one
+        if m is None or not (_is_name(m["type"]) or (not bare and self.frames and m["message"] is not None)):
+            return False  # somebody else's line, without a prefix
+        where, code = _innermost(self.frames)
+        found = Traceback(m["type"], (m["message"] or "").strip(), where, code)
+        self.reading, self.after, self.frames = False, 0, []
+        if self.again:
+            self.again = False
+            if self.first is None or (found.exc_type, found.at) != (self.first.exc_type, self.first.at):
+                return True
+            self.count += 1
+            return False
+        if self.first is None or self.outer:
+            self.first, self.notes = found, []
+            self.outer = m["type"].endswith("Group") or "RayTaskError" in m["type"]
+        if self.outer:
+            self.chain.append(m["type"])
+        else:
+            # what a group or a carrier stands for came before it
+            self.chain.insert(_before_outer(self.chain), m["type"])
+        return False
+
+    def _behind(self, text: str) -> bool:
+        self.after += 1
+        if text.startswith(_CHAINED):
+            self.chained, self.after = True, 0
+        elif (m := _EXCEPTION.match(text)) and m["message"] is not None and m["type"].endswith(_OURS):
+            self.chain.append(m["type"])  # of a log that somebody shortened
+        elif len(self.notes) < NOTES and len(self.chain) == 1:
+            self.notes.append(text.strip()[:NOTE_CHARS])
+        return self.after > AFTER_LINES
+
+    def result(self) -> Traceback | None:
+        if self.first is None:
+            return None
+        return replace(self.first, chain=tuple(self.chain), notes=tuple(self.notes), count=self.count, cut=self.cut)
+
+
+def _before_outer(chain: list[str]) -> int:
+    """Where a member of a group goes: before the group at the end of the chain."""
+    i = len(chain)
+    while i and (chain[i - 1].endswith("Group") or "RayTaskError" in chain[i - 1]):
+        i -= 1
+    return i
+
+
+def _is_name(type_: str) -> bool:
+    last = type_.partition("(")[0].rsplit(".", 1)[-1]
+    return last.endswith(_OURS) or "." in type_.partition("(")[0].strip(".")
+
+
+def _unbarred(text: str) -> str:
+    """A line of an exception group without the bar in front of it."""
+    m = _GROUP_BAR.match(text)
+    return text[m.end() :] if m else text
 
 
 def _bare_exception(lines: list[str]) -> Traceback | None:
     """An exception without its frames, as when somebody shortened the log: the first line that is one."""
     for line in lines:
         m = _EXCEPTION.match(line.strip())
-        if m and m["type"].rsplit(".", 1)[-1].endswith(_OURS):
+        if m and m["type"].partition("(")[0].rsplit(".", 1)[-1].endswith(_OURS):
             return Traceback(m["type"], (m["message"] or "").strip(), "", "", (m["type"],))
     return None
 
 
 def _innermost(frames: list[tuple[str, str, str, str]]) -> tuple[str, str]:
     """Innermost frame that is not the standard library's: there the mistake was made or met."""
-    for file, line, function, code in reversed(frames):
-        if not re.search(r"/python3\.\d+/(?!site-packages|dist-packages)[^/]+(?:/(?!site-packages|dist-packages)[^/]+)*$", file):
-            return f"{function} ({file.rsplit('/', 1)[-1]}:{line})", code
-    if frames:
-        file, line, function, code = frames[-1]
-        return f"{function} ({file.rsplit('/', 1)[-1]}:{line})", code
-    return "", ""
+    if not frames:
+        return "", ""
+    file, line, function, code = next((f for f in reversed(frames) if not _STANDARD.search(f[0])), frames[-1])
+    return f"{function} ({file.rsplit('/', 1)[-1]}:{line})", code

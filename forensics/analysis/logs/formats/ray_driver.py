@@ -24,6 +24,7 @@ FORMAT = Format(
         r"\((?:(?P<process>[A-Za-z_][^\n,]{0,160}?) pid=|pid=)(?P<pid>\d{1,9})(?:, ip=(?P<ip>[^)\s]{1,64}))?\) ?"
         r"|\((?P<own>raylet|autoscaler|scheduler|gcs_server)(?:, ip=[^)\s]{1,64}| \+[\w.]{1,20})?\) ?"
     ),
+    take=_take,
     order=20,
     samples=(
         "(RayWorkerWrapper pid=1202, ip=192.0.2.118) INFO 03-08 17:27:28 [worker.py:12] x",

@@ -12,7 +12,7 @@ FORMAT = Format(
     starts="[",
     pattern=re.compile(
         r"(?:\[(?P<time>\d\d/\d\d/\d{4}-\d\d:\d\d:\d\d)\] )?\[TRT(?:-LLM)?\] "
-        r"(?:\[(?:RANK|MPI_Rank|Rank) (?P<rank>\d{1,6})\] )?\[(?P<level>[FEWIVDT])\] ?(?:\[(?P<at>[\w./\-]{1,200}:\d{1,7})\] )?"
+        r"(?:\[(?:RANK|MPI_Rank|Rank) (?P<rank>\d{1,6})\] ?|\[(?P<level>[FEWIVDT])\] ?){1,2}(?:\[(?P<at>[\w./\-]{1,200}:\d{1,7})\] )?"
     ),
     stamp="us",
     engine="tensorrt-llm",
@@ -23,6 +23,7 @@ FORMAT = Format(
         "[01/31/2025-08:00:00] [TRT-LLM] [MPI_Rank 3] [W] slow",
         "[01/31/2025-08:00:00] [TRT-LLM] [I] one rank only",
         "[TRT-LLM] [E] no time",
+        "[01/31/2025-08:00:00] [TRT-LLM] [I] [RANK 1] the other way round",
     ),
     negatives=("[05/12/2026-14:10:00] [other] [E] x", "[TRT-LLM] no level", "[TensorRT-LLM][ERROR] the C++ side"),
 )
