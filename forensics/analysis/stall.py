@@ -24,6 +24,8 @@ _COMPILES = (
     r"|triton/compiler/|^\S*(?:capture_model|capture_cudagraphs?|_do_compile|_jit_compile|build_and_load|run_ninja|make_cubin) \("
 )
 """Frames of compilation and graph capture. What merely runs compiled code (inductor wrappers, graph replay) is not among them."""
+BARE_ENOUGH_S = 30.0
+"""Of scrapes in a folder nobody knows what lay between them: twice the stillness, and more, of what a capture saw itself."""
 WAITING_FOR_OTHERS = frozenset({"collective", "rpc-idle", "core-idle", "monitor", "poll", "rpc-response", "ring-full"})
 """States in which a changed line number is only another turn of the same wait."""
 
@@ -207,9 +209,13 @@ def _from_bare_samples(view: View) -> Stall | None:
     since = _since(view, run[0].since_ns if run else None)
     how = "the counters are equal in all scrapes" if run else "the core's stack is the same in all samples"
     how += " while requests run" if held else ", and the core is inside a step"
-    # two scrapes may lie within one step of each other
+    # two scrapes may lie within one step of each other, unless they say when they were made
+    dated_s = _span(held) if held else 0.0
+    step = max((i.mean_step_s or 0 for i in held), default=0.0)
+    if dated_s >= max(BARE_ENOUGH_S, STEPS_ENOUGH * step) and not _compiling([(c, t) for c in view.cores if (t := view.main_thread(c))]):
+        return Stall(since, None, Grade.ESTABLISHED, tuple(refs), f"{how}, over {duration(dated_s)}")
     grade = Grade.SUPPORTED if len(held) > 1 or (held and cores) else Grade.POSSIBLE
-    return Stall(since, None, grade, tuple(refs), how, ("the samples carry no time",))
+    return Stall(since, None, grade, tuple(refs), how, ("the samples carry no time",) if not dated_s else ())
 
 
 def _since(view: View, first_ns: int | None) -> TimeRange:

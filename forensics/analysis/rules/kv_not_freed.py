@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from forensics.analysis.rules._contract import Rule, grade
+from forensics.analysis.rules._contract import CannotTell, Rule, grade
 from forensics.analysis.times import SECOND, duration
 from forensics.analysis.view import View
 from forensics.model import Finding, FindingRole, ProgressSample, Severity
@@ -31,6 +31,8 @@ def evaluate(view: View) -> Iterator[Finding]:
             does_not_show="which request lost them",
         )
         return
+    if not view.progress.samples:
+        raise CannotTell("no counter and no stats line was read", "metrics")
     for run in _idle_and_full(view):
         first, last = run[0], run[-1]
         if not first.at or not last.at:

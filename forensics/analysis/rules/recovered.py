@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from forensics.analysis import episodes
-from forensics.analysis.rules._contract import Rule, grade
+from forensics.analysis.rules._contract import CannotTell, Rule, grade
 from forensics.analysis.times import duration
 from forensics.analysis.view import View
 from forensics.model import Finding, FindingRole, Severity
@@ -14,6 +14,8 @@ MOST = 8
 
 
 def evaluate(view: View) -> Iterator[Finding]:
+    if not view.progress.samples:
+        raise CannotTell("no counter and no stats line was read", "metrics")
     for hole in episodes.holes(view)[-MOST:]:
         others = ["a long prompt was computed meanwhile: the cache is fuller after it"] if hole.prompt else []
         yield view.finding(
