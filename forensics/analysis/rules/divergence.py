@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from forensics.analysis.rules._contract import Rule, grade
+from forensics.analysis.rules._divergence_counts import by_counts
+from forensics.analysis.rules._positions import need_witness
 from forensics.analysis.rules._raised import worker_exceptions
 from forensics.analysis.stacks import AMBIGUOUS, IDLE, STATES, ThreadView, operation, place
 from forensics.analysis.view import View
@@ -14,8 +16,18 @@ Member = tuple[EngineProcess, ThreadView]
 
 
 def evaluate(view: View) -> Iterator[Finding]:
-    if view.moving or view.stall is None:
+    if view.moving:
         return
+    found = list(_by_stacks(view)) if view.stall else []
+    # a stack shows where each rank is; counts are heard where there is none, or where they are the firmer word
+    best = max((f.grade.strength for f in found), default=0)
+    found = [f for f in by_counts(view) if f.grade.strength > best] or found
+    if not found:
+        need_witness(view)
+    yield from found
+
+
+def _by_stacks(view: View) -> Iterator[Finding]:
     raised = [p for _, p in worker_exceptions(view) if p]
     for workers in view.groups:
         group = [(worker, thread) for worker in workers if (thread := view.main_thread(worker))]
@@ -83,8 +95,8 @@ RULE = Rule(
     name="divergence",
     emits=("rank-divergence-collective",),
     about="While the engine stands still, one rank is outside the collective that its peers wait in, or they stand at different ones.",
-    requires=("stacks",),
-    any_of=("metrics", "log", "stacks"),
+    optional=("stacks", "log", "metrics"),
+    of_nodes=True,
     evaluate=evaluate,
     false_positives="A slow rank inside its step: while any counter moves nothing is claimed.",
     references=("STAT: several samples tell stuck from moving",),

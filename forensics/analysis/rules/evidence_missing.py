@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from forensics.analysis.rules._contract import Rule
+from forensics.analysis.rules._rendezvous import UNSEEN, absences, unseen_nodes
 from forensics.analysis.view import View
 from forensics.model import EvidenceRef, Finding, Grade, LogSpan, Severity
 
@@ -20,6 +21,7 @@ QUESTIONS = {
 
 
 def evaluate(view: View) -> Iterator[Finding]:
+    yield from _absent(view)
     # what is missing matters where something went wrong
     if view.stall is None and not view.feeding("engine-died", "worker-process-died") and not view.case.bundled:
         return
@@ -36,16 +38,28 @@ def evaluate(view: View) -> Iterator[Finding]:
             yield _finding(view, f"evidence-missing:log/{node}", QUESTIONS["log"], "no log of this node", [])
 
 
+def _absent(view: View) -> Iterator[Finding]:
+    """Nodes that a failed rendezvous waited for: their logs say why they did not come."""
+    done: set[str] = set()
+    for absence in absences(view):
+        for node, ref in unseen_nodes(view, absence).items():
+            if node not in done:
+                done.add(node)
+                named = "a node whose name is not known" if node == UNSEEN else node
+                said = f"no log of {named}, where ranks of this job belong"
+                yield _finding(view, f"evidence-missing:log/{node}", "why its ranks did not come", said, [], ref)
+
+
 def _collector(source: str) -> str:
     return {"log": "rpclogs", "metrics": "queues"}.get(source, source)
 
 
-def _finding(view: View, id: str, question: str, said: str, cures: list[str]) -> Finding:
+def _finding(view: View, id: str, question: str, said: str, cures: list[str], ref: EvidenceRef | None = None) -> Finding:
     return view.finding(
         id,
         Grade.ESTABLISHED,
         title=f"Nobody saw {question} ({said})",
-        because=[EvidenceRef(source="coverage", locator=id.partition(":")[2], quote=said)],
+        because=[EvidenceRef(source="coverage", locator=id.partition(":")[2], quote=said), *([ref] if ref else [])],
         severity=Severity.INFO,
         would_settle=[question],
         next_steps=cures,

@@ -22,18 +22,6 @@ def evaluate(view: View) -> Iterator[Finding]:
         name = view.name(process) if process else hit.process or f"pid {hit.pid}"
         rank = [hit.rank] if hit.rank is not None and not process else []
         if lost_peer(hit.fields.get("exc_type", ""), hit.fields.get("exc_message", "")):
-            yield view.finding(
-                "symptom-peer-loss",
-                grade(observed=True),
-                title=f"{name} lost a peer: {what}{where}",
-                because=[hit.ref],
-                severity=Severity.WARNING,
-                role=FindingRole.CASCADE,
-                processes=[process] if process else [],
-                ranks=rank,
-                since=hit.at,
-                does_not_show="which peer went first, and why",
-            )
             continue
         if told_at(view, hit):
             if hit.fields.get("exc_type") not in REFUSALS:
@@ -92,7 +80,7 @@ def _stack(view: View, process: EngineProcess | None) -> EvidenceRef | None:
 
 RULE = Rule(
     name="worker_exception",
-    emits=("worker-exception-swallowed", "worker-exception-fatal", "symptom-peer-loss"),
+    emits=("worker-exception-swallowed", "worker-exception-fatal"),
     about="A worker raised an exception, and the engine went on waiting for it (swallowed) or was told and ended (fatal).",
     requires=("log",),
     optional=("stacks", "metrics"),

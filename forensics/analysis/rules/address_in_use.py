@@ -1,0 +1,68 @@
+"""A port was taken: the engine's own, which ends its start, or that of NCCL's status service, which does not matter to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from forensics.analysis.rules._contract import Rule, grade
+from forensics.analysis.view import View
+from forensics.model import Finding, FindingRole, LogHit, Severity
+
+
+def evaluate(view: View) -> Iterator[Finding]:
+    if taken := view.feeding("nccl-ras-port-taken"):
+        address = next((h.fields["addr"] for h in taken if h.fields.get("addr")), "its port")
+        yield view.finding(
+            "nccl-ras-port-taken",
+            grade(observed=True),
+            title=f"NCCL's status service could not listen at {address}: another job on this host has it",
+            because=[h.ref for h in taken[:4]],
+            role=FindingRole.CONTEXT,
+            nodes=dict.fromkeys(h.node for h in taken),
+            since=taken[0].at,
+            does_not_show="anything about this job's health: it runs without the service, and a query at that port tells of the other job",
+            next_steps=["NCCL_RAS_ADDR gives this job a port of its own"],
+        )
+    refused = [h for h in view.feeding("address-in-use") if h.role == "root"]
+    # what went on after it found another port
+    last = [h for h in refused if not _outlived(view, h)]
+    if last:
+        first = last[0]
+        port = _port(last)
+        yield view.finding(
+            "address-in-use",
+            grade(observed=True),
+            title=f"{first.process or 'A process'} could not listen{f' at port {port}' if port else ''}: the address is in use",
+            because=[h.ref for h in [*last, *(h for h in view.hits_of("c10d-bind-failed"))][:6]],
+            severity=Severity.CRITICAL,
+            role=FindingRole.ROOT,
+            nodes=[first.node],
+            since=first.at,
+            does_not_show="who has it: often what is left of the previous run, or a second job that was given the same port",
+            would_settle=["ss -ltnp on that node"],
+        )
+
+
+def _port(hits: list[LogHit]) -> str:
+    for hit in hits:
+        if port := hit.fields.get("port") or hit.fields.get("addr", "").rpartition(":")[2]:
+            return port
+    return ""
+
+
+def _outlived(view: View, hit: LogHit) -> bool:
+    return any(view.before(hit, later) for later in view.events("ready", "stats")) or (
+        hit.at is not None and any(i.moved and i.since_ns is not None and i.since_ns > hit.at.latest_ns for i in view.progress.log)
+    )
+
+
+RULE = Rule(
+    name="address_in_use",
+    emits=("address-in-use", "nccl-ras-port-taken"),
+    about="A process of the engine could not have the port that it needs.",
+    requires=("log",),
+    of_nodes=True,
+    evaluate=evaluate,
+    false_positives="A launcher that tries the next port: the engine becomes ready. NCCL's status port is not the engine's.",
+    references=("torch c10d socket.cpp", "pyzmq", "NCCL ras/client_support.cc"),
+)

@@ -1,0 +1,137 @@
+"""What ranks print when another one stays away or is gone. It tells when that began, never who began it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from forensics.analysis.rules._contract import Rule
+from forensics.analysis.rules._positions import rank_of
+from forensics.analysis.rules._raised import worker_exceptions
+from forensics.analysis.rules._victims import lost_peer
+from forensics.analysis.times import SECOND, duration, iso
+from forensics.analysis.view import View
+from forensics.model import Finding, FindingRole, Grade, LogHit, Severity, TimeRange
+
+VICTIM = "which rank failed: a rank that reports a timeout waits for another one, and the first to report is not the first to break"
+RAY_LIMIT_S = 300.0
+"""What vLLM sets; Ray's own default is 10 s."""
+
+
+def evaluate(view: View) -> Iterator[Finding]:
+    for name, title, unknown in SAID:
+        hits = [h for h in view.feeding(name) if h.role == "cascade"]
+        if name == "symptom-peer-loss":
+            lost = [h for h, _ in worker_exceptions(view) if lost_peer(h.fields.get("exc_type", ""), h.fields.get("exc_message", ""))]
+            hits = sorted([*lost, *hits], key=lambda h: h.at.earliest_ns if h.at else 0)
+        if hits:
+            yield _finding(view, name, hits, title(hits, view), unknown)
+
+
+def _finding(view: View, name: str, hits: list[LogHit], title: str, unknown: str) -> Finding:
+    began = [t for h in hits if (t := _began(view, h))]
+    ends = [h.at for h in hits if h.at]
+    since = min(began, key=lambda t: t.earliest_ns, default=None)
+    after = _over(view)
+    late = since is not None and after is not None and since.earliest_ns > after
+    ranks = sorted({r for h in hits if (r := _global_rank(view, h)) is not None})
+    return view.finding(
+        name,
+        Grade.ESTABLISHED,
+        title=title,
+        because=[h.ref for h in hits[:6]],
+        severity=Severity.INFO if late else Severity.WARNING,
+        role=FindingRole.TEARDOWN if late else FindingRole.CASCADE,
+        nodes=dict.fromkeys(h.node for h in hits),
+        ranks=ranks,
+        since=since,
+        until=max(ends, key=lambda t: t.latest_ns, default=None),
+        does_not_show=unknown,
+        next_steps=["do not raise the limit: it only delays this line"] if any(h.limit_s for h in hits) else [],
+    )
+
+
+def _began(view: View, hit: LogHit) -> TimeRange | None:
+    if hit.signature != "ray-channel-timeout" or hit.at is None:
+        return hit.began
+    back = round((_ray_limit(view) or 0) * SECOND)
+    return TimeRange(earliest_ns=hit.at.earliest_ns - back, latest_ns=hit.at.latest_ns - back, basis="inferred") if back else hit.at
+
+
+def _ray_limit(view: View) -> float | None:
+    said = view.hits_of("vllm-cgraph-timeout")
+    return float(said[-1].fields["seconds"]) if said else RAY_LIMIT_S if view.engine.kind == "vllm" else None
+
+
+def _over(view: View) -> int | None:
+    """When the engine had ended or was asked to: what breaks later breaks because of that."""
+    ends = [h.at.latest_ns for h in view.events("fatal", "death-told") if h.at]
+    return min((*ends, *([view.stopped_ns] if view.stopped_ns is not None else [])), default=None)
+
+
+def _global_rank(view: View, hit: LogHit) -> int | None:
+    known = view.rank_of(hit.node, hit.pid)
+    return known if known is not None else rank_of(hit)
+
+
+def _who(hits: list[LogHit]) -> str:
+    ranks = sorted({r for h in hits if (r := rank_of(h)) is not None})
+    shown = ", ".join(map(str, ranks[:16])) + (", …" if len(ranks) > 16 else "")
+    return f"rank {shown}" if len(ranks) == 1 else f"ranks {shown}" if ranks else hits[0].process or "a process"
+
+
+def _watchdog(hits: list[LogHit], view: View) -> str:
+    first = hits[0]
+    limit = f" after {duration(first.limit_s)}" if first.limit_s else ""
+    works = sorted({f"{h.fields.get('op', '?')} number {h.fields.get('seq', '?')}" for h in hits})
+    more = f" and {len(works) - 1} other(s)" if len(works) > 1 else ""
+    since = f", which began at {iso(first.began.earliest_ns)}" if first.began else ""
+    return f"The watchdog of {_who(hits)} gave up on {works[0]}{more}{limit}{since}"
+
+
+def _heartbeat(hits: list[LogHit], view: View) -> str:
+    limit = next((h.limit_s for h in hits if h.limit_s), None)
+    return f"The watchdog thread of {_who(hits)} made no progress{f' for {duration(limit)}' if limit else ''} and its process was ended"
+
+
+def _ray(hits: list[LogHit], view: View) -> str:
+    limit = _ray_limit(view)
+    known = f"{duration(limit)}{'' if view.hits_of('vllm-cgraph-timeout') else ', the default'}" if limit else "not recorded"
+    return f"A channel of Ray's compiled graph had nothing to {hits[0].fields.get('way') or 'read'} until its limit ran out ({known})"
+
+
+def _remote(hits: list[LogHit], view: View) -> str:
+    peer = next((f" ({h.fields['peer']})" for h in hits if h.fields.get("peer")), "")
+    status = next((f", completion status {h.fields['status']}" for h in hits if h.fields.get("status")), "")
+    return f"NCCL of {_who(hits)} lost a remote peer{peer}{status}"
+
+
+def _error(hits: list[LogHit], view: View) -> str:
+    return f"NCCL of {_who(hits)} failed: {hits[0].fields.get('error', '')[:120]}"
+
+
+def _peer(hits: list[LogHit], view: View) -> str:
+    first = hits[0]
+    said = " ".join(t for t in (first.fields.get("exc_type", ""), first.fields.get("exc_message", "")) if t) or first.text
+    process = view.process(first.node, first.pid)
+    return f"{view.name(process) if process else _who(hits[:1]).capitalize()} lost a peer: {said[:160]}"
+
+
+SAID: tuple[tuple[str, Callable[[list[LogHit], View], str], str], ...] = (
+    ("nccl-watchdog-timeout", _watchdog, f"{VICTIM}; look for the rank that is silent, or that has entered fewer collectives"),
+    ("heartbeat-monitor-abort", _heartbeat, "whether this rank is the first: its watchdog hung in a call of CUDA or NCCL, or for the GIL"),
+    ("symptom-ray-channel-timeout", _ray, "which actor did not answer, and why"),
+    ("symptom-nccl-remote-error", _remote, "which peer went first, and why: a failing link and a process that ends look alike from here"),
+    ("symptom-nccl-error", _error, "the cause: it stands in the lines that NCCL or CUDA printed just before"),
+    ("symptom-peer-loss", _peer, "which peer went first, and why"),
+)
+
+RULE = Rule(
+    name="symptoms_collective",
+    emits=tuple(name for name, _, _ in SAID),
+    about="A rank waited for another one until a limit ran out, or lost its connection to it.",
+    requires=("log",),
+    of_nodes=True,
+    evaluate=evaluate,
+    false_positives="None for the lines themselves; as a cause they are always wrong. Lines of a plain shutdown are left out.",
+    references=("torch ProcessGroupNCCL and TCPStore", "gloo transport/tcp", "NCCL transports", "ray experimental/channel"),
+)
