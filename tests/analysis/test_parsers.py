@@ -181,11 +181,11 @@ def test_kernel_logs_in_their_forms():
         "dmesg.txt",
         "kernel-log",
     )
-    assert [e.signature for e in of(bad, KernelEvent)] == ["kernel-xid", "kernel-oom"]
+    assert [e.signature for e in of(bad, KernelEvent)] == ["kernel-xid-off-bus", "kernel-oom"]
     kmsg = read(
         "6,1,5000000,-;Linux version\n3,2,6000000,-;INFO: task python3:42 blocked for more than 120 seconds.\n", "kmsg.txt", "kernel-log"
     )
-    assert [e.signature for e in of(kmsg, KernelEvent)] == ["kernel-trouble"]
+    assert [e.signature for e in of(kmsg, KernelEvent)] == ["kernel-hung-task"]
 
 
 def test_health_probes():

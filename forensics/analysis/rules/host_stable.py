@@ -6,12 +6,14 @@ from collections.abc import Iterator
 
 from forensics.analysis.rules._contract import Rule, grade
 from forensics.analysis.view import View
-from forensics.model import Finding, KernelEvent, KernelSpan
+from forensics.model import CrashRecord, Finding, KernelEvent, KernelSpan, LogSpan
 
 
 def evaluate(view: View) -> Iterator[Finding]:
     spans = view.on_nodes(KernelSpan)
-    trouble = {e.node for e in view.on_nodes(KernelEvent)}
+    # lines that merely tell (a boot, a corrected error, a link that came up) are no trouble
+    trouble = {e.node for e in view.on_nodes(KernelEvent) if e.role != "context" or _rebooted(view, e)}
+    trouble |= {s.node for s in spans if s.previous_boot} | {r.node for r in view.on_nodes(CrashRecord) if not r.empty}
     quiet = [s for s in spans if s.node not in trouble and s.lines]
     nodes = tuple(dict.fromkeys(s.node for s in quiet))
     if not nodes:
@@ -21,11 +23,19 @@ def evaluate(view: View) -> Iterator[Finding]:
     yield view.finding(
         "host-stable",
         grade(observed=True),
-        title=f"The kernel of {', '.join(nodes)} reported no Xid, machine check, OOM kill, hung task or link failure",
+        title=f"The kernel of {', '.join(nodes)} reported no grave Xid, machine check, OOM kill, hung task, reboot or link failure",
         because=[s.ref for s in quiet[:6]],
         nodes=nodes,
         does_not_show=limits,
     )
+
+
+def _rebooted(view: View, event: KernelEvent) -> bool:
+    """Whether the machine was booted, or went down, after the engine's log had begun."""
+    if event.signature not in ("kernel-boot", "kernel-reboot") or event.at is None:
+        return False
+    begun = [s.first_ns for s in view.on_nodes(LogSpan) if s.node == event.node and s.first_ns is not None]
+    return bool(begun) and event.at.earliest_ns > min(begun)
 
 
 RULE = Rule(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from forensics.analysis.rules._contract import CannotTell, Rule
+from forensics.analysis.rules._machine import named_process
+from forensics.analysis.rules.host_oom import kills_of
 from forensics.analysis.times import SECOND
 from forensics.analysis.view import View
 from forensics.model import EvidenceRef, Finding, FindingRole, Grade, KernelEvent, MemorySample, Severity
@@ -17,19 +19,19 @@ BEFORE_S = 600.0
 
 
 def evaluate(view: View) -> Iterator[Finding]:
-    killed = [e for e in view.on_nodes(KernelEvent) if e.signature == "kernel-oom" and _concerns(view, e)]
+    killed = [e for e in kills_of(view) if _concerns(view, e)]
+    failed = [e for e in view.kernel_feeding("memory-exhaustion") if _concerns(view, e)]
     samples = [m for m in view.on_nodes(MemorySample) if m.total_bytes and m.available_bytes is not None]
     short = [m for m in samples if (m.available_bytes or 0) < SCARCE * (m.total_bytes or 1)]
     pressed = [m for m in view.on_nodes(MemorySample) if (m.pressure_full_avg10 or 0) > 10]
     if killed or short:
         # a kill of somebody else, or at a time that nobody knows, may be another story
-        mine = {str(p.pid) for p in view.engine.processes}
-        observed = any(e.fields.get("pid") in mine for e in killed)
+        observed = any(_victim(view, e) for e in killed)
         yield view.finding(
             "memory-exhaustion",
             Grade.ESTABLISHED if observed else Grade.SUPPORTED if pressed else Grade.POSSIBLE,
             title="Memory ran out: " + (killed[0].text[:120] if killed else f"{short[0].scope} {short[0].ref.quote}"),
-            because=[*(e.ref for e in killed[:3]), *(m.ref for m in (*short, *pressed)[:3])],
+            because=[*(e.ref for e in (*killed, *failed)[:4]), *(m.ref for m in (*short, *pressed)[:3])],
             severity=Severity.CRITICAL if observed else Severity.WARNING,
             role=FindingRole.AMPLIFIER,
             does_not_show="that it is the cause of the engine's trouble",
@@ -53,12 +55,17 @@ def evaluate(view: View) -> Iterator[Finding]:
     )
 
 
+def _victim(view: View, event: KernelEvent) -> bool:
+    """Whether it hit a process of this engine; a systemd unit or cgroup is not told apart."""
+    return named_process(view, event.node, event.fields.get("pid"), event.fields.get("comm")) is not None
+
+
 def _concerns(view: View, event: KernelEvent) -> bool:
     """Whether a kill belongs to this incident: it hit one of the engine's processes, or fell into the time around the onset.
 
     A kernel log reaches back to the boot; what was killed yesterday says nothing about today.
     """
-    if any(event.fields.get("pid") == str(p.pid) for p in view.engine.processes):
+    if _victim(view, event):
         return True
     if event.at is None:
         return True

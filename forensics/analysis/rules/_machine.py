@@ -1,0 +1,142 @@
+"""What the rules about the layers below share: when an event belongs to the incident, and which rank a GPU or a process is.
+
+An event of the machine is the root only where the engine's trouble began at or after it and the engine did not outlive it. One
+that came later is part of the end; one that the engine survived is a circumstance.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import TypeVar
+
+from forensics.analysis.case import COMM_CHARS
+from forensics.analysis.times import SECOND
+from forensics.analysis.view import View
+from forensics.model import (
+    EngineProcess,
+    EvidenceRef,
+    FindingRole,
+    GpuFault,
+    GpuProcess,
+    GpuSample,
+    KernelEvent,
+    RankPlace,
+    TimeRange,
+)
+
+SLACK_NS = 2 * SECOND
+"""Clocks of a kernel log and of an engine's log are read a moment apart."""
+STALL_SLACK_NS = 15 * SECOND
+"""A standstill is dated by lines that speak of the ten seconds before them."""
+OUTLIVED_NS = 20 * SECOND
+"""An engine that still moves this long after an event was not ended by it."""
+_PCI = re.compile(r"(?:PCI:)?(?:([0-9a-fA-F]{4,8}):)?([0-9a-fA-F]{2}):([0-9a-fA-F]{2})")
+_OURS = re.compile(r"^(?:vllm|sglang|trtllm|tritonserver|ray::|python|pt_main_thread|mpirun|dynamo|text-generation)", re.I)
+_NAMED = re.compile(r"^(?:vllm::|vllm$|sglang::|ray::\w*(?:Worker|Engine|LLM)|trtllm|text-generation)", re.I)
+
+
+def troubles(view: View) -> list[tuple[TimeRange, int]]:
+    """When the engine's trouble shows, with how much later than that its cause may be dated. What it outlived is none."""
+    found: list[tuple[TimeRange, int]] = []
+    stall = view.stall
+    if stall is not None and stall.until is None:
+        found.append((stall.since, STALL_SLACK_NS))
+    ends = view.events("worker-death", "fatal", "told", "death-told", "hang", "timeout", "start-failed")
+    ends += [h for h in view.hits if h.feeds.startswith(("symptom-", "kv-transfer-peer")) or h.feeds in ALARMS]
+    found += [(at, SLACK_NS) for h in ends if (at := h.began) is not None]
+    return [(at, slack) for at, slack in found if not outlived(view, at)]
+
+
+ALARMS = ("nccl-watchdog-timeout", "heartbeat-monitor-abort", "ray-actor-died", "cuda-illegal-access", "sigsegv", "native-crash")
+
+
+def outlived(view: View, at: TimeRange) -> bool:
+    """Whether the engine became ready, or moved, well after this moment."""
+    if any(r.at and r.at.earliest_ns > at.latest_ns for r in view.events("ready")):
+        return True
+    intervals = (*view.progress.metrics, *view.progress.log)
+    return any(i.moved and i.since_ns is not None and i.since_ns > at.latest_ns + OUTLIVED_NS for i in intervals)
+
+
+def part(view: View, at: TimeRange | None, *, lasting: bool = False) -> FindingRole:
+    """The part that an event of the machine plays. lasting: it does not heal by itself, so that an undated one still holds."""
+    if not view.engine.processes:
+        return FindingRole.ROOT  # a machine on which no engine was recognised: nothing else can be told of it
+    known = troubles(view)
+    if not known:
+        return FindingRole.CONTEXT
+    if at is None:
+        return FindingRole.ROOT if lasting else FindingRole.CONTEXT
+    if outlived(view, at) or (not lasting and view.begun_ns is not None and at.latest_ns < view.begun_ns):
+        return FindingRole.CONTEXT
+    first, slack = min(known, key=lambda k: k[0].earliest_ns)
+    return FindingRole.TEARDOWN if at.earliest_ns > first.latest_ns + slack else FindingRole.ROOT
+
+
+def grave(role: FindingRole) -> bool:
+    return role in (FindingRole.ROOT, FindingRole.CASCADE)
+
+
+def first_at(events: Iterable[KernelEvent]) -> TimeRange | None:
+    return min((e.at for e in events if e.at), key=lambda at: at.earliest_ns, default=None)
+
+
+def bus_id(text: str) -> str:
+    """One spelling of a PCI address: "0000:b3:00". The function is left out: a GPU has one that computes. "" where there is none."""
+    m = _PCI.search(text)
+    return f"{(m[1] or '0000')[-4:]}:{m[2]}:{m[3]}".lower() if m else ""
+
+
+def ranks_of_gpu(view: View, node: str, bus: str) -> tuple[list[int], list[EvidenceRef], bool]:
+    """(ranks that run on the GPU at this bus address, what says so, whether the maps name every GPU of the engine but this one)."""
+    bus = bus_id(bus)
+    if not bus:
+        return [], [], False
+    places = _on(view, node, view.case.of(RankPlace))
+    index = {f.index for f in _on(view, node, view.case.of(GpuFault)) if bus_id(f.pci) == bus and f.index is not None}
+    uuids = {
+        e.fields["uuid"] for e in view.on_nodes(KernelEvent) if "uuid" in e.fields and e.node == node and bus_id(e.fields["bus"]) == bus
+    }
+    mine = [p for p in places if bus_id(p.pci) == bus or (not p.pci and p.gpu is not None and p.gpu in index)]
+    if mine:
+        return list(dict.fromkeys(p.rank for p in mine)), [p.ref for p in mine], False
+    ranks: list[int] = []
+    refs: list[EvidenceRef] = []
+    for g in view.on_nodes(GpuProcess):
+        if g.node == node and (bus_id(g.pci) == bus or (g.uuid and g.uuid in uuids)):
+            rank = view.rank_of(node, g.pid)
+            if rank is not None and rank not in ranks:
+                ranks, refs = [*ranks, rank], [*refs, g.ref]
+    for s in view.on_nodes(GpuSample):
+        if s.node == node and s.uuid and s.uuid in uuids:
+            for pid in s.pids:
+                rank = view.rank_of(node, pid)
+                if rank is not None and rank not in ranks:
+                    ranks, refs = [*ranks, rank], [*refs, s.ref]
+    whole = bool(places) and all(p.pci for p in places) and len({p.rank for p in places}) >= (view.engine.world_size or 1)
+    return ranks, refs, whole
+
+
+P = TypeVar("P", RankPlace, GpuFault)
+
+
+def _on(view: View, node: str, records: list[P]) -> list[P]:
+    """Records of a node; a map that names no node belongs to the only one."""
+    engines = {n for e in view.case.engines for n in e.nodes}
+    return [r for r in records if r.node == node or (r.node not in engines and len(engines) == 1)]
+
+
+def named_process(view: View, node: str, pid: str | None, comm: str | None) -> EngineProcess | None:
+    """The engine's process that a kernel line names by pid: only where the name fits too, for a container counts its own pids."""
+    process = view.process(node, int(pid)) if pid and len(pid) < 10 else None
+    if process is None or not comm or comm.startswith("<"):
+        return process
+    title = process.info.title or process.info.comm
+    fits = title.startswith(comm[: COMM_CHARS - 1]) or (process.info.comm or "").startswith(comm[: COMM_CHARS - 1])
+    return process if fits or _OURS.match(comm) else None
+
+
+def ours_by_name(comm: str) -> tuple[bool, bool]:
+    """(whether this may be a process of an engine, whether its name says so by itself)."""
+    return bool(_OURS.match(comm)), bool(_NAMED.match(comm))

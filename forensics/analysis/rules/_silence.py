@@ -1,0 +1,95 @@
+"""Nodes of which every log stops at one moment while time went on elsewhere, without a word of an end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from forensics.analysis.times import SECOND
+from forensics.analysis.view import View
+from forensics.model import (
+    BootTime,
+    CrashRecord,
+    EvidenceRef,
+    GpuSample,
+    Grade,
+    HealthSample,
+    HostCpu,
+    KernelEvent,
+    KernelSpan,
+    LogHit,
+    LogSpan,
+    MemorySample,
+    Observation,
+    ProcessState,
+    ThreadStack,
+    TimeRange,
+)
+
+TOGETHER_NS = 30 * SECOND
+"""An engine that serves prints every ten seconds."""
+WENT_ON_NS = 60 * SECOND
+SAMPLES: tuple[type[Observation], ...] = (ProcessState, MemorySample, GpuSample, HostCpu, HealthSample, ThreadStack)
+GOODBYES = ("fatal", "death-told", "stop", "worker-death")
+
+
+@dataclass(frozen=True)
+class Silence:
+    node: str
+    at: TimeRange
+    """The last sign of life."""
+    grade: Grade
+    because: list[EvidenceRef] = field(default_factory=list)
+    how: str = ""
+
+
+def silences(view: View) -> list[Silence]:
+    return [s for node in view.nodes if (s := _of(view, node)) is not None]
+
+
+def _of(view: View, node: str) -> Silence | None:
+    logs = [s for s in view.case.of(LogSpan) if s.node == node and s.last_ns is not None]
+    kernels = [s for s in view.case.of(KernelSpan) if s.node == node and s.at is not None]
+    if not logs or not kernels:
+        return None
+    last_log, last_kernel = max(s.last_ns or 0 for s in logs), max(s.at.latest_ns for s in kernels if s.at)
+    last = max(last_log, last_kernel)
+    if _said_goodbye(view, node, last) or _seen_later(view, node, last):
+        return None
+    together = abs(last_log - last_kernel) <= TOGETHER_NS
+    previous = [s for s in kernels if s.previous_boot]
+    booted = [b for b in view.case.of(BootTime) if b.node == node and b.booted.earliest_ns > last]
+    later = [b.ref for b in booted] + [
+        e.ref for e in view.case.of(KernelEvent) if e.node == node and e.signature == "kernel-boot" and e.at and e.at.earliest_ns >= last
+    ]
+    others = [s for s in view.case.of(LogSpan) if s.node != node and s.last_ns is not None and s.last_ns - last > WENT_ON_NS]
+    empty = [r for r in view.case.of(CrashRecord) if r.node == node and r.empty]
+    went_on = [*(s.ref for s in previous), *later, *(s.ref for s in others[:2])]
+    if not went_on or last_log < last_kernel - TOGETHER_NS:
+        return None
+    grade = Grade.ESTABLISHED if together else Grade.SUPPORTED if previous or later else None
+    if grade is None:
+        return None
+    why = "the machine was booted again" if previous or later else f"{others[0].node} went on writing"
+    return Silence(
+        node,
+        TimeRange(earliest_ns=last - SECOND + 1, latest_ns=last, basis="logged"),
+        grade,
+        [*(s.ref for s in logs[:3]), *(s.ref for s in kernels[:2]), *went_on[:3], *(r.ref for r in empty[:1])],
+        f"{why}; no word of a shutdown, an OOM kill or a panic" + (", and the firmware kept nothing" if empty else ""),
+    )
+
+
+def _said_goodbye(view: View, node: str, last: int) -> bool:
+    ends = [e for e in view.case.of(KernelEvent) if e.node == node and e.at and last - e.at.latest_ns <= 10 * TOGETHER_NS]
+    told = any(e.signature in ("kernel-reboot", "kernel-systemd-shutdown", "kernel-critical-temperature") for e in ends)
+    told |= any(e.feeds in ("kernel-panic", "host-oom-kill") and e.role != "context" for e in ends)
+    told |= any(not r.empty for r in view.case.of(CrashRecord) if r.node == node)
+    hits = [h for h in view.case.of(LogHit) if h.node == node and h.event in GOODBYES and h.at]
+    return told or any(last - h.at.latest_ns <= 10 * TOGETHER_NS for h in hits if h.at)
+
+
+def _seen_later(view: View, node: str, last: int) -> bool:
+    """Whether somebody looked at the machine after that and found it alive, without a boot in between."""
+    boots = [b.booted.earliest_ns for b in view.case.of(BootTime) if b.node == node and b.booted.earliest_ns > last]
+    seen = [o for kind in SAMPLES for o in view.case.of(kind) if o.node == node and o.at and o.at.earliest_ns > last + TOGETHER_NS]
+    return any(o.at and not any(b <= o.at.latest_ns for b in boots) for o in seen)

@@ -1,0 +1,55 @@
+"""The platform restarted the engine's container, and what it says of the end before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from forensics.analysis.rules._contract import Rule
+from forensics.analysis.times import iso
+from forensics.analysis.view import View
+from forensics.model import ContainerStatus, Finding, FindingRole, Grade, PlatformEvent, Severity
+
+RESTARTS = ("BackOff", "CrashLoopBackOff", "Killing")
+MEANING = {
+    137: "SIGKILL, whoever sent it",
+    139: "a segmentation fault",
+    143: "SIGTERM: it was asked to stop",
+    134: "an abort",
+    1: "its own error",
+}
+
+
+def evaluate(view: View) -> Iterator[Finding]:
+    engines = {n for e in view.case.engines for n in e.nodes}
+    mine = [c for c in view.case.of(ContainerStatus) if c.node in view.nodes or (c.node not in engines and len(view.case.engines) == 1)]
+    again = [c for c in mine if c.restarts]
+    events = [p for p in view.on_nodes(PlatformEvent) if p.reason in RESTARTS]
+    if not again and not any("restarting failed container" in p.text for p in events):
+        return
+    first = again[0] if again else None
+    how = ""
+    if first and (first.reason or first.exit_code is not None):
+        code = f"exit code {first.exit_code}" + (f": {MEANING[first.exit_code]}" if first.exit_code in MEANING else "")
+        how = "; it ended last with " + ", ".join(w for w in (first.reason, code if first.exit_code is not None else "") if w)
+    started = f", the last time at {iso(first.started.earliest_ns)}" if first and first.started else ""
+    times = f"{first.restarts} times" if first and first.restarts else "after it failed"
+    yield view.finding(
+        "container-restarted",
+        Grade.ESTABLISHED,
+        title=f"The platform restarted the container {times}{started}{how}",
+        because=[*(c.ref for c in again[:4]), *(p.ref for p in events[:4])],
+        severity=Severity.WARNING,
+        role=FindingRole.CONTEXT,
+        nodes=list(dict.fromkeys(c.node if c.node in view.nodes else view.nodes[0] for c in again)) or list(view.nodes),
+        since=first.started if first else next((p.at for p in events if p.at), None),
+        does_not_show="why it ended: the log of the container before this one tells (kubectl logs --previous)",
+    )
+
+
+RULE = Rule(
+    name="container",
+    emits=("container-restarted",),
+    about="The container that the engine runs in was restarted by its platform.",
+    evaluate=evaluate,
+    false_positives="Restarts that are counted over the life of a pod may be weeks old.",
+)

@@ -1,0 +1,62 @@
+"""A kernel on a GPU touched memory that it may not. Where it was noticed is not where it happened, nor who did it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from forensics.analysis.rules._contract import Rule
+from forensics.analysis.rules._machine import grave, outlived, part
+from forensics.analysis.view import View
+from forensics.model import Finding, FindingRole, Grade, LogHit, Severity, TimeRange
+
+EXACT = ("illegal", "ILLEGAL", "misaligned")
+
+
+def evaluate(view: View) -> Iterator[Finding]:
+    hits = [h for h in view.feeding("cuda-illegal-access") if h.role == "root" and not (h.at and outlived(view, h.at))]
+    if not hits:
+        return
+    at = min((h.at for h in hits if h.at), key=lambda t: t.earliest_ns, default=None)
+    exact = [h for h in hits if any(w in h.fields.get("what", "") for w in EXACT)]
+    reporters = {(h.node, h.pid) if h.pid is not None else (h.node, h.ref.source, h.rank) for h in hits}
+    ranks = {h.rank if h.rank is not None else view.rank_of(h.node, h.pid) for h in hits}
+    # one process that says it may say it twice; nameless lines may be of anybody
+    alone = len(reporters) == 1 and None not in ranks and len(ranks) == 1
+    role = _part(view, at)
+    where = next((h.fields["what"] for h in exact or hits if h.fields.get("what")), "")
+    count = sum(h.count for h in hits)
+    yield view.finding(
+        "cuda-illegal-access",
+        Grade.ESTABLISHED if exact else Grade.SUPPORTED,
+        title=f"CUDA reported {where.removesuffix(' was encountered')}" + (f" ({count} lines of it)" if count > 1 else ""),
+        because=[h.ref for h in (*exact[:6], *(h for h in hits if h not in exact))[:8]],
+        severity=Severity.CRITICAL if grave(role) else Severity.WARNING,
+        role=role,
+        nodes=list(dict.fromkeys(h.node for h in hits)),
+        ranks=[r for r in ranks if r is not None] if alone else [],
+        since=at,
+        does_not_show="which kernel did it: errors are reported at a later call"
+        + ("" if alone else "; which rank was first: several report it"),
+        would_settle=["the kernel log (Xid 13 or 31 names the GPU)", "a run with CUDA_LAUNCH_BLOCKING=1", "a GPU core dump"],
+        next_steps=["set CUDA_ENABLE_COREDUMP_ON_EXCEPTION=1 and compute-sanitizer on the shape that fails"],
+    )
+
+
+def _part(view: View, at: TimeRange | None) -> FindingRole:
+    """Of the engine's end it is the cause unless the end came clearly before: its lines are often undated."""
+    ends: list[LogHit] = [h for h in view.events("worker-death", "fatal", "told") if h.at]
+    if at is not None and any(h.at and h.at.before(at) for h in ends):
+        return FindingRole.TEARDOWN
+    return FindingRole.ROOT if part(view, at) is not FindingRole.CONTEXT or at is None else FindingRole.CONTEXT
+
+
+RULE = Rule(
+    name="cuda_fault",
+    emits=("cuda-illegal-access",),
+    about="CUDA reported an access to memory that is not the program's.",
+    requires=("log",),
+    optional=("kernel",),
+    evaluate=evaluate,
+    false_positives="The operation in the traceback is the one that noticed; a collective often notices what a kernel before it did.",
+    references=("CUDA runtime errors 700, 716 and 719",),
+)

@@ -1,0 +1,157 @@
+"""What the driver says of a GPU: fallen off the bus, memory fault, ECC, NVLink, or another Xid. One finding a GPU: what names it best."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from forensics.analysis.rules._contract import Rule
+from forensics.analysis.rules._machine import bus_id, first_at, grave, named_process, outlived, part, ranks_of_gpu
+from forensics.analysis.view import View
+from forensics.model import EvidenceRef, Finding, FindingRole, GpuFault, Grade, KernelEvent, LogHit, Severity
+
+
+@dataclass(frozen=True)
+class _Kind:
+    says: str
+    lasting: bool
+    limits: str
+    next: str
+
+
+KINDS: dict[str, _Kind] = {
+    "gpu-off-bus": _Kind("fell off the PCIe bus", True, "why: power, heat, a riser or the GPU itself", "drain and power-cycle the node"),
+    "gpu-ecc-contained": _Kind(
+        "had an uncorrectable memory error that was contained to one program", False, "", "restart the engine; reset the GPU when drained"
+    ),
+    "gpu-hardware-failure": _Kind("reported a failure of its hardware", True, "", "take the GPU out of service and reset it"),
+    "gpu-nvlink-fault": _Kind("reported an NVLink fault", True, "which end of the link is at fault", "reset the GPUs and the fabric"),
+    "gpu-mmu-fault": _Kind(
+        "reported a memory fault (Xid 31)",
+        False,
+        "whether the program or the GPU is at fault: mostly it is the program",
+        "look for the access",
+    ),
+    "gpu-xid": _Kind("reported", False, "whether the program, the driver or the GPU is at fault", "look the Xid up"),
+}
+"""In order of how much they say: of several about one GPU at one time the first is made."""
+APPLICATION = {"13", "31", "32", "43", "69"}
+TOGETHER_NS = 60 * 10**9
+
+
+def evaluate(view: View) -> Iterator[Finding]:
+    events = view.kernel_feeding(*KINDS)
+    telling = [e for e in events if e.role == "root"]
+    gpus = dict.fromkeys((e.node, bus_id(e.fields.get("bus", ""))) for e in telling)
+    if len(gpus) > 1:  # a line without an address goes with one that has
+        gpus = {k: None for k in gpus if k[1] or not any(n == k[0] and b for n, b in gpus)}
+    for node, bus in gpus:
+        near = [e for e in events if e.node == node and (not (own := bus_id(e.fields.get("bus", ""))) or own == bus or not bus)]
+        yield from _of_gpu(view, node, bus, [e for e in near if e.role == "root"], [e for e in near if e.role != "root"])
+    yield from _said_by_cuda(view, {f for e in telling for f in [e.feeds]})
+
+
+def _of_gpu(view: View, node: str, bus: str, telling: list[KernelEvent], others: list[KernelEvent]) -> Iterator[Finding]:
+    """One finding for each time at which this GPU had trouble, the newest first of its kind."""
+    made: set[str] = set()
+    for group in reversed(_episodes(telling)):
+        id = min((e.feeds for e in group), key=list(KINDS).index)
+        if id in made:
+            continue
+        made.add(id)
+        kind, lead = KINDS[id], [e for e in group if e.feeds == id]
+        since = first_at(group)
+        nonfatal = all("nonfatal" in e.text.lower() for e in lead)
+        role = FindingRole.CONTEXT if nonfatal else part(view, since, lasting=kind.lasting)
+        ranks, refs, elsewhere = ranks_of_gpu(view, node, bus)
+        victims = [p for e in group if (p := named_process(view, node, e.fields.get("pid"), e.fields.get("name")))]
+        if not ranks and not elsewhere:
+            ranks = list(dict.fromkeys(p.rank.rank for p in victims if p.rank and p.rank.rank is not None))
+        if elsewhere and not ranks:
+            role = FindingRole.CONTEXT  # no rank of this engine runs there
+        code = next((e.fields["code"] for e in lead if e.fields.get("code", "").isdigit()), "")
+        word = f" (Xid {code})" if code and "Xid" not in kind.says and id != "gpu-xid" else ""
+        what = f"Xid {code}: {lead[0].fields.get('detail', '')[:80]}".rstrip(": ") if code else lead[0].text[:100]
+        title = f"GPU {bus or 'of unknown address'} of {node} {kind.says} {what if id == 'gpu-xid' else ''}".rstrip() + word
+        action = next((e.fields["action"] for e in others if e.fields.get("action") and _near(e, group)), "")
+        yield view.finding(
+            id,
+            Grade.ESTABLISHED,
+            title=title + (f"; the driver asks for: {action}" if action else ""),
+            because=[
+                *(e.ref for e in (*lead, *(e for e in group if e not in lead))[:5]),
+                *_beside(view, node, bus),
+                *refs[:2],
+                *(e.ref for e in others if _near(e, group)),
+            ][:10],
+            severity=Severity.CRITICAL if grave(role) else Severity.WARNING,
+            role=role,
+            nodes=[node],
+            ranks=ranks,
+            processes=victims if ranks and len(victims) == 1 else (),
+            since=since,
+            does_not_show="; ".join(s for s in (kind.limits, "" if ranks else "which rank runs on this GPU") if s),
+            would_settle=[] if ranks else ["which rank runs on which PCI address: nvidia-smi with pids, or the launcher's map"],
+            next_steps=[kind.next],
+        )
+
+
+def _episodes(events: list[KernelEvent]) -> list[list[KernelEvent]]:
+    groups: list[list[KernelEvent]] = []
+    for e in events:
+        last = groups[-1][-1] if groups else None
+        near = last is not None and (not e.at or not last.at or e.at.earliest_ns - last.at.latest_ns <= TOGETHER_NS)
+        if near:
+            groups[-1].append(e)
+        else:
+            groups.append([e])
+    return groups
+
+
+def _near(e: KernelEvent, group: list[KernelEvent]) -> bool:
+    at = first_at(group)
+    return not e.at or not at or abs(e.at.earliest_ns - at.earliest_ns) <= TOGETHER_NS
+
+
+def _beside(view: View, node: str, bus: str) -> list[EvidenceRef]:
+    """Other witnesses of the same GPU: a tool that could not ask it, the bus below it."""
+    return [f.ref for f in view.case.of(GpuFault) if bus and bus_id(f.pci) == bus and f.node == node] + [
+        e.ref for e in view.kernel_feeding("pcie-aer-fatal") if e.role == "root" and e.node == node
+    ][:1]
+
+
+def _said_by_cuda(view: View, told: set[str]) -> Iterator[Finding]:
+    """The same seen by a program: no GPU is named, so only where the driver's own line was not read."""
+    for id in ("gpu-off-bus", "gpu-hardware-failure", "gpu-nvlink-fault"):
+        hits: list[LogHit] = [h for h in view.feeding(id) if h.role == "root"]
+        hits = [h for h in hits if not (h.at and outlived(view, h.at))]
+        if not hits or id in told:
+            continue
+        role = part(view, hits[0].at)
+        ranks = {r for h in hits if (r := h.rank if h.rank is not None else view.rank_of(h.node, h.pid)) is not None}
+        yield view.finding(
+            id,
+            Grade.SUPPORTED,
+            title=f"A program was told that its GPU {KINDS[id].says}: {hits[0].text[:120]}",
+            because=[h.ref for h in hits[:4]],
+            severity=Severity.CRITICAL if grave(role) else Severity.WARNING,
+            role=role,
+            nodes=list(dict.fromkeys(h.node for h in hits)),
+            ranks=sorted(ranks) if len(ranks) == 1 and sum(h.count for h in hits) == 1 else [],
+            since=hits[0].at,
+            would_settle=["the kernel log of this node"],
+            next_steps=[KINDS[id].next],
+        )
+
+
+RULE = Rule(
+    name="gpu_fault",
+    emits=tuple(KINDS),
+    about="The driver, or CUDA, reported a fault of a GPU.",
+    any_of=("kernel", "log"),
+    optional=("gpu",),
+    of_nodes=True,
+    evaluate=evaluate,
+    false_positives="Xid 45 and 43 follow a kill or another fault; 63 and 92 only tell; 13, 31, 43, 69 may be the program's.",
+    references=("open-gpu-kernel-modules src/nvidia/src/kernel/gpu/rc/kernel_rc.c", "NVIDIA Xid catalogue"),
+)

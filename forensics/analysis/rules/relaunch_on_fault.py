@@ -1,0 +1,65 @@
+"""The engine was started again on a GPU or fabric whose fault was still there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from forensics.analysis.rules._contract import Rule
+from forensics.analysis.rules._machine import first_at, troubles
+from forensics.analysis.times import iso
+from forensics.analysis.view import View
+from forensics.model import ContainerStatus, Finding, FindingRole, Grade, KernelEvent, Severity
+
+LASTING = ("gpu-off-bus", "gpu-nvlink-fault", "gpu-hardware-failure")
+
+
+def evaluate(view: View) -> Iterator[Finding]:
+    begun, again = _begun(view)
+    if begun is None or not again or not troubles(view):
+        return
+    told = [e for e in view.kernel_feeding(*LASTING) if e.role == "root" and "nonfatal" not in e.text.lower()]
+    asks = [e for e in view.kernel_feeding("gpu-xid") if e.fields.get("action", "None") != "None"]
+    faults = [e for e in (*told, *asks) if e.at and e.at.latest_ns < begun and not _healed(view, e, begun)]
+    if not faults:
+        return
+    first = first_at(faults)
+    yield view.finding(
+        "relaunch-on-faulted-fabric",
+        Grade.ESTABLISHED,
+        title=f"The engine was started again at {iso(begun)} on {faults[0].node}, whose fault was still there: {faults[0].text[:120]}",
+        because=[e.ref for e in faults[:6]],
+        severity=Severity.CRITICAL,
+        role=FindingRole.ROOT,
+        nodes=list(dict.fromkeys(e.node for e in faults)),
+        since=first,
+        does_not_show="that a reset would have been enough",
+        next_steps=["reset the GPU and the fabric, or take the node out, before the next start"],
+    )
+
+
+def _begun(view: View) -> tuple[int | None, bool]:
+    """(when this life began, whether there was one before it)."""
+    containers = [c for c in view.on_nodes(ContainerStatus) if c.restarts and c.started]
+    started = max((c.started.earliest_ns for c in containers if c.started), default=None)
+    return (view.begun_ns if view.begun_ns is not None else started), bool(view.life > 1 or containers or _spoke_before(view))
+
+
+def _spoke_before(view: View) -> bool:
+    return any(view.lives.of(h.node, h.ref, h.at) < view.life for h in view.every_hit)
+
+
+def _healed(view: View, fault: KernelEvent, begun: int) -> bool:
+    """Whether the machine was booted, or the driver saw a recovery, between the fault and the start."""
+    later = [e for e in view.on_nodes(KernelEvent) if e.node == fault.node and e.at and fault.at and e.at.earliest_ns > fault.at.latest_ns]
+    later = [e for e in later if e.at and e.at.earliest_ns < begun]
+    return any(e.signature == "kernel-boot" or e.fields.get("action") == "None" for e in later)
+
+
+RULE = Rule(
+    name="relaunch_on_fault",
+    emits=("relaunch-on-faulted-fabric",),
+    about="A start followed a fault of GPU or fabric that nobody had cleared.",
+    requires=("kernel", "log"),
+    evaluate=evaluate,
+    false_positives="A GPU that was reset without a line in the kernel log.",
+)
