@@ -11,6 +11,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from mmap import mmap
 
 from forensics.analysis.logs._format import Peeled
 from forensics.analysis.logs.peel import Hint, peel
@@ -62,7 +63,7 @@ class Clocks:
         return TimeRange(earliest_ns=found.earliest_ns - back, latest_ns=found.latest_ns - back, basis=found.basis)
 
 
-def survey(data: bytes, calendar: Calendar, boot_ns: int | None = None, hint: Hint | None = None) -> Clocks:
+def survey(data: bytes | mmap, calendar: Calendar, boot_ns: int | None = None, hint: Hint | None = None) -> Clocks:
     """Learn a file's clocks from lines of its head, middle and end (`data` is the file: bytes or a memory map)."""
     hint = hint or Hint()
     return measure((peel(line, hint) for line in _some_lines(data)), calendar, boot_ns)
@@ -105,7 +106,7 @@ def _constant(ahead: list[float]) -> float | None:
     return middle if abs(middle) > max(DRIFT_S, 4 * spread) and spread <= DRIFT_S else None
 
 
-def _some_lines(data: bytes) -> Iterable[str]:
+def _some_lines(data: bytes | mmap) -> Iterable[str]:
     size = len(data)
     starts = (0,) if size <= 3 * SURVEY_BYTES else (0, size // 2, size - SURVEY_BYTES)
     length = size if len(starts) == 1 else SURVEY_BYTES

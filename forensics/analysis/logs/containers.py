@@ -49,22 +49,21 @@ def unwrap_lines(lines: list[bytes] | Iterator[bytes], form: str) -> Iterator[by
     """The same, line by line, for files that are not held in memory. What is no record stays as it is."""
     render: Callable[[bytes], tuple[bytes, bytes, bool]] = {"docker": _docker, "journal": _journal, "cri": _cri}[form]
     kept: dict[bytes, list[bytes]] = {}
+    """Pieces that wait for their end, of each stream: the prefix of the last one, then their texts."""
     for line in lines:
         prefix, text, whole = render(line)
-        stream = prefix[-8:]
-        held = kept.get(stream)
+        stream = prefix[-9:]
+        held = kept.pop(stream, [])
         if whole:
-            kept.pop(stream, None)
-            yield prefix + b"".join((*held, text)) if held else prefix + text
-        elif held is not None and sum(map(len, held)) < JOINED_BYTES:
-            held.append(text)
+            yield b"".join((prefix, *held[1:], text))
+        elif sum(map(len, held)) < JOINED_BYTES:
+            kept[stream] = [prefix, *held[1:], text]
             yield b""
         else:
-            kept[stream] = [text]
-            yield b"" if held is None else prefix + b"".join(held)
+            kept[stream] = [prefix, text]
+            yield b"".join(held)
     # a line cut by the end of the file
-    for held in kept.values():
-        yield b"".join(held)
+    yield from (b"".join(held) for held in kept.values())
 
 
 def _record(line: bytes) -> dict[str, Any] | None:

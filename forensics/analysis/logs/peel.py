@@ -18,6 +18,9 @@ LEAD_CHARS = 240
 RECORD_CHARS = 1024 * 1024
 """A longer JSON line is not decoded: it is no log record."""
 
+WEAK_DEPTH = 3
+"""So many ambiguous prefixes may stand one behind the other."""
+
 _COLOUR = re.compile(r"(?:\x1b|#033|\^\[)\[[0-9;:?]{0,24}[A-Za-z]")
 _EMBEDDED = re.compile(
     r"(?:\([A-Za-z_][\w\-]{0,60}(?: (?:[TPDE]P\d{1,4})| rank=\d{1,6})?,? pid=\d{1,9}(?:, ip=[^)\s]{1,64})?\) )?"
@@ -112,13 +115,19 @@ def _fitting(
     return None, None
 
 
-def _known_at(text: str, position: int) -> bool:
-    """Whether something that is beyond doubt begins here."""
+def _known_at(text: str, position: int, depth: int = 0) -> bool:
+    """Whether something that is beyond doubt begins here, be it behind further weak prefixes."""
     if m := _BLANKS.match(text, position):
         position = m.end()
     if position >= len(text):
         return False
-    return any(not form.weak and form.pattern.match(text, position) for form in BY_FIRST_CHARACTER.get(text[position], ()))
+    if text.startswith('{"', position):
+        return True
+    for form in BY_FIRST_CHARACTER.get(text[position], ()):
+        m = form.pattern.match(text, position)
+        if m and (not form.weak or (depth < WEAK_DEPTH and _known_at(text, m.end(), depth + 1))):
+            return True
+    return False
 
 
 def _record(text: str, out: Peeled) -> tuple[Format, str] | None:

@@ -3,10 +3,13 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from forensics.analysis.tracebacks import read_traceback
+
+LOOSE = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+"""A machine may be busy."""
 
 PLAIN = [
     "Traceback (most recent call last):",
@@ -144,6 +147,7 @@ def test_lines_of_native_code_between_the_frames_are_no_exception():
     assert read_traceback(text, None).exc_type == "queue.Full"
 
 
+@LOOSE
 @given(
     st.lists(
         st.sampled_from(
@@ -158,6 +162,7 @@ def test_no_pieces_break_it(parts, glue):
         read_traceback(glue.join(parts), pid)
 
 
+@LOOSE
 @given(st.text(max_size=500))
 def test_no_text_breaks_it(text):
     read_traceback(PLAIN[0] + "\n" + text, None)

@@ -26,7 +26,9 @@ FORMAT = Format(
     starts="0123456789",
     pattern=re.compile(
         rf"(?P<time>{ISO})(?: \||:)?[ \t]{{1,8}}(?:- )?(?:(?P<logger>[A-Za-z_][\w.]{{0,100}}) (?:- |: ?)?)?"
-        r"\[?(?P<level>DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL)\b(?!: {2,}\S| \d\d-\d\d | [\w.:]{1,100}:? -- )\]?[ \t]{0,8}(?:[-|:] )?"
+        r"\[?(?P<level>DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL)\b"
+        # what another format writes behind its own level
+        r"(?!:(?: {2,}\S|[A-Za-z_])| \d\d-\d\d | \d{4}-\d\d-\d\d | [\w.:]{1,100}:? -- )\]?[ \t]{0,8}(?:[-|:] )?"
         r"(?:\[(?P<at>[\w./\-]{1,200}:\d{1,7})\] ?|(?P<later>[A-Za-z_][\w.]{0,100})(?: -|:) )?"
     ),
     stamp="iso",

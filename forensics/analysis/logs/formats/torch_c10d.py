@@ -6,11 +6,12 @@ import re
 
 from forensics.analysis.logs._format import Format, Peeled
 
-_GROUP_RANK = re.compile(r"\[(?:PG [^\]\n]{0,200}? )?Rank (\d{1,6})\]")
+# the rank in a group's name is the rank in that group: only the default group's is the global one
+_DEFAULT_RANK = re.compile(r"\[PG [^\]\n]{0,60}\(default_pg\) Rank (\d{1,6})\]")
 
 
 def _take(out: Peeled, m: re.Match[str]) -> None:
-    if out.rank is None and (named := _GROUP_RANK.search(m.string, m.end(), m.end() + 240)):
+    if not m["rank"] and (named := _DEFAULT_RANK.search(m.string, m.end(), m.end() + 120)):
         out.rank = int(named[1])
     out.engine = "gloo" if "gloo/" in m["at"] else "torch"
 
@@ -20,7 +21,7 @@ FORMAT = Format(
     wrapper=False,
     starts="[",
     pattern=re.compile(
-        r"(?:\[rank(?P<rank>\d{1,6})\]: ?)?\[(?P<level>[IWEF])(?:(?P<time>\d{3,4} \d\d:\d\d:\d\d\.\d{3,9}))? "
+        r"(?:\[rank(?P<rank>\d{1,6})\]:)?\[(?P<level>[IWEF])(?:(?P<time>\d{3,4} \d\d:\d\d:\d\d\.\d{3,9}))? "
         r"(?P<at>[\w./\-]{1,200}\.\w{1,4}:\d{1,6})\] ?"
     ),
     stamp="glog",
