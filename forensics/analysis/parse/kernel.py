@@ -8,7 +8,7 @@ suspend since, and kept as they stand.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -241,13 +241,10 @@ _KERNEL_WORDS = re.compile(
 )
 
 
-def parse_mixed(inp: Input, sink: Sink) -> None:
-    """A journal or syslog of everything: its kernel lines here, all of it as a log."""
-    log.parse(inp, sink)
+def parse_rows(inp: Input, sink: Sink, rows: Sequence[tuple[int, str]]) -> None:
+    """The kernel's lines, with their numbers, out of a log of everything."""
     known = sorted((s for s in signatures() if s.engine == "kernel"), key=lambda s: not s.literal)
-    text = inp.text()
-    rows = ((n, row[:LINE_CHARS]) for n, row in enumerate(text.split("\n"), 1) if " kernel" in row[:200])
-    lines = [line for n, row in rows if _JOURNAL.match(row) and (line := _read(inp, n, row))]
+    lines = [line for number, row in rows if (line := _read(inp, number, row[:LINE_CHARS]))]
     if lines:
         _collect(inp, sink, known, iter(lines))
 
@@ -257,4 +254,4 @@ def recognise_mixed(name: str, head: str) -> bool:
 
 
 PARSER = Parser("kernel", ("kernel-log",), recognise, parse)
-MIXED = Parser("journal", (), recognise_mixed, parse_mixed)
+MIXED = Parser("journal", (), recognise_mixed, log.parse)

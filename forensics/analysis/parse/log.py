@@ -1,4 +1,4 @@
-"""Engine logs: every line that a signature knows, with its time, its process and the traceback under it.
+"""Logs of any engine: every line that a signature knows, with its time, its process and the traceback under it.
 
 The scanner looks for the signatures' literals over the raw bytes and lines are taken apart only where one stands: most of a log
 is never decoded. Undated lines (uvicorn, prints) get the range between their dated neighbours.
@@ -7,22 +7,29 @@ is never decoded. Undated lines (uvicorn, prints) get the range between their da
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
+from forensics.analysis.logs import unwrap
+from forensics.analysis.logs.formats.vllm import name_of
 from forensics.analysis.parse._base import Buffer, Input, Parser, Sink
-from forensics.analysis.parse._containers import unwrap
-from forensics.analysis.parse._hits import SAME_HITS, Hits
-from forensics.analysis.parse._lines import PID, VLLM, Line, process_name, take_apart
-from forensics.analysis.scan import LINE_BYTES, Candidate, Found, Plan, scan
+from forensics.analysis.parse._hits import NO_ENGINE, SAME_HITS, Hits
+from forensics.analysis.parse._lines import PID, Line, Reader
+from forensics.analysis.scan import EVERY_BYTES, LINE_BYTES, Candidate, Found, Plan, scan
 from forensics.analysis.signatures import Signature, signatures
-from forensics.model import LogHit, LogSpan, ProcessInfo, TimeRange
+from forensics.model import LogHit, LogSpan, ProcessInfo
 
 HEAD_BYTES = 512 * 1024
 """Names and pids of processes are read from the head of a log and from every line that a signature knows."""
 
 _PREFIX_BYTES = re.compile(rb"\(([A-Za-z_][\w\-]*(?: (?:TP|PP|DP)\d+| rank=\d+)?) pid=(\d+)")
-_DATED = re.compile(rb"(?m)^.{0,64}?\d\d-\d\d[T ]\d\d:\d\d:\d\d|^.{0,8}\w{3} +\d+ \d\d:\d\d:\d\d")
+_DATED = re.compile(r"(?m)^.{0,64}?\d\d-\d\d[T ]\d\d:\d\d:\d\d|^.{0,8}\w{3} +\d+ \d\d:\d\d:\d\d|^.{0,64}?\d\d[:/]\d\d[:/]\d\d")
+_PREFIXED = re.compile(r"(?m)^.{0,120}?\([A-Za-z_][\w\- =]{0,60},? pid=\d+|^.{0,80}?(?:NCCL (?:INFO|WARN)|\[TRT-LLM\]|\[rank\d+\]|raylet)")
+EDGE_BYTES, EDGE_LINES = 64 * 1024, 400
+"""What is read of a log's beginning and end to learn who writes in it, and from when until when."""
+KERNEL = "kernel: "
+"""Stands in every line of the kernel's in a syslog or journal of everything."""
 _plans: list[tuple[tuple[Signature, ...], tuple[str, ...], Plan]] = []
 """The plan made last, with what it was made of."""
 
@@ -31,62 +38,68 @@ def plan_for(markers: tuple[str, ...]) -> Plan:
     """The plan for the signatures of this analysis and an operator's markers; made once."""
     known = signatures()
     if not _plans or _plans[0][0] is not known or _plans[0][1] != markers:
-        _plans[:] = [(known, markers, Plan.of([s for s in known if s.engine != "kernel"], markers))]
+        _plans[:] = [(known, markers, Plan.of(known, markers, KERNEL))]
     return _plans[0][2]
 
 
 def parse(inp: Input, sink: Sink) -> None:
     """One log, of any size and any engine."""
-    inp = replace(inp, data=unwrap(inp.data))
+    if len(inp.data) <= EVERY_BYTES:  # of a larger one the records are taken apart one by one
+        inp = replace(inp, data=unwrap(inp.data))
     data = inp.data
     hits = Hits(inp, sink)
-    _names(data[:HEAD_BYTES], hits)
-    _bounds(inp, hits)
+    reader = Reader(inp)
+    _names(bytes(data[:HEAD_BYTES]), hits)
+    edges = _Edges(hits, reader)
+    edges.head(data)
     plan = plan_for(tuple(marker for _, marker in inp.markers if marker))
-    found = scan(data, plan, lambda text: _who(text, inp))
+    found = scan(data, plan, reader.who)
     marks = _Marks(inp, plan)
-    for candidate, line in _lines(found, inp):
+    kernel: list[tuple[int, str]] = []
+    for candidate, line in _lines(found, inp, reader, hits):
+        if line.engine == "kernel":
+            kernel.append((line.number, line.text))
+            continue
         if line.message.startswith("Traceback"):
-            line = _above(line, data, candidate.start, inp)
+            line = _above(line, data, candidate.start, reader, hits)
         if line.at:
             hits.dated(line.at)
         if line.process and line.pid is not None:
             hits.processes.setdefault(line.pid, line.process)
         marks.look(candidate, line)
-        for signature in (s for literal in candidate.literals for s in plan.signatures[literal]):
+        for signature in (s for literal in candidate.literals for s in plan.signatures[literal] if s.engine != "kernel"):
             if m := signature.regex.search(line.message):
                 hits.hit(signature, m, line, data, candidate.start, candidate.lines)
                 break
     for hit in (*hits.found, *marks.hits):
         if hit is not None:
             sink.add(hit)
+    if kernel:
+        from forensics.analysis.parse.kernel import parse_rows
+
+        parse_rows(inp, sink, kernel)
     for pid, name in hits.processes.items():
         sink.process(ProcessInfo(pid=pid, node=inp.node, title=name, log_files=(inp.name,)))
-    tail = _last_time(inp)
+    edges.tail(data)
     sink.add(
         LogSpan(
             node=inp.node,
             ref=inp.ref("file", f"{len(data)} bytes"),
             pid=inp.pid,
             first_ns=hits.first.earliest_ns if hits.first else None,
-            last_ns=tail.latest_ns if tail else (hits.last.latest_ns if hits.last else None),
+            last_ns=hits.last.latest_ns if hits.last else None,
             lines=found.lines,
             pids=tuple(hits.processes),
-            engine=hits.engine,
+            engine=hits.engine or edges.engine,
             ranks=tuple(sorted(hits.ranks)),
+            clock_offset_s=reader.clocks.offset_s,
         )
     )
     for note in found.notes:
         sink.note(f"{inp.name}: {note}")
 
 
-def _who(text: str, inp: Input) -> tuple[str, str]:
-    """The message of a line, and what of its prefix tells two writers apart."""
-    line = take_apart(text, 0, inp)
-    return line.message, f"{line.process} {line.pid} {line.rank}"
-
-
-def _lines(found: Found, inp: Input) -> Iterator[tuple[Candidate, Line]]:
+def _lines(found: Found, inp: Input, reader: Reader, hits: Hits) -> Iterator[tuple[Candidate, Line]]:
     """Every candidate, taken apart, with its number."""
     data = inp.data
     number, counted = 1, 0
@@ -95,21 +108,25 @@ def _lines(found: Found, inp: Input) -> Iterator[tuple[Candidate, Line]]:
         # the next one is mostly near; else the scan counted the lines up to close before it
         number = number + data[counted:start].count(b"\n") if start - counted < LINE_BYTES else found.number(data, start)
         counted = start
-        head = bytes(data[start : start + LINE_BYTES])
-        end = head.find(b"\n")
-        text = (head if end < 0 else head[:end]).decode("utf-8", "replace").rstrip("\r")
-        yield candidate, take_apart(text, number, inp)
+        yield candidate, reader.take_apart(_text(data, start), number, hits.last)
 
 
-def _above(line: Line, data: Buffer, start: int, inp: Input) -> Line:
+def _text(data: Buffer, start: int) -> str:
+    """The line that begins at `start`, within bounds."""
+    head = bytes(data[start : start + LINE_BYTES])
+    end = head.find(b"\n")
+    return (head if end < 0 else head[:end]).decode("utf-8", "replace").rstrip("\r")
+
+
+def _above(line: Line, data: Buffer, start: int, reader: Reader, hits: Hits) -> Line:
     """A traceback without a prefix belongs to the dated line above it: logging writes the message first, then the traceback."""
     if line.at or line.process or start < 2:
         return line
     begin = data.rfind(b"\n", max(0, start - LINE_BYTES), start - 1) + 1
-    above = take_apart(bytes(data[begin : start - 1]).decode("utf-8", "replace").rstrip("\r"), line.number - 1, inp)
+    above = reader.take_apart(_text(data, begin), line.number - 1, hits.last)
     if above.at is None or above.level not in ("ERROR", "CRITICAL", "FATAL", "WARNING"):
         return line
-    return Line(line.number, above.text, line.message, above.process, above.pid, above.rank, above.level, above.at)
+    return replace(line, text=above.text, process=above.process, pid=above.pid, rank=above.rank, level=above.level, at=above.at)
 
 
 @dataclass
@@ -154,27 +171,49 @@ class _Marks:
 def _names(head: bytes, hits: Hits) -> None:
     for name, pid in _PREFIX_BYTES.findall(head):
         # a worker is called VllmWorker-N, then Worker, then Worker_TPn: the later name says more
-        hits.processes[int(pid)] = process_name(name.decode())
+        hits.processes[int(pid)] = name_of(name.decode())
 
 
-def _bounds(inp: Input, hits: Hits) -> None:
-    """The first dated line of the file, so that undated ones before the first hit have a bound."""
-    if m := _DATED.search(bytes(inp.data[:65536])):
-        line = m.string[m.start() : m.end() + 64].decode("utf-8", "replace")
-        hits.first = hits.last = inp.calendar.parse(line.split("\n")[0])
+@dataclass
+class _Edges:
+    """What the first and the last lines of a log say: when it begins and ends, which ranks and which engine speak."""
 
+    hits: Hits
+    reader: Reader
+    engines: Counter[str] = field(default_factory=Counter)
 
-def _last_time(inp: Input) -> TimeRange | None:
-    tail = bytes(inp.data[max(0, len(inp.data) - 65536) :])
-    found = None
-    for m in _DATED.finditer(tail):
-        found = m
-    return inp.calendar.parse(found.group().decode("utf-8", "replace")) if found else None
+    @property
+    def engine(self) -> str:
+        """The engine that most lines have the form of."""
+        return next((name for name, _ in self.engines.most_common() if name and name not in NO_ENGINE), "")
+
+    def head(self, data: Buffer) -> None:
+        """So that undated lines before the first hit have a bound."""
+        for text in bytes(data[:EDGE_BYTES]).split(b"\n", EDGE_LINES)[:EDGE_LINES]:
+            line = self._look(text)
+            if line.at and self.hits.first is None:
+                self.hits.first = self.hits.last = line.at
+
+    def tail(self, data: Buffer) -> None:
+        """The last time that any line tells."""
+        begin = max(0, len(data) - EDGE_BYTES)
+        for text in bytes(data[begin:]).rsplit(b"\n", EDGE_LINES)[-EDGE_LINES:]:
+            line = self._look(text)
+            if line.at and (self.hits.last is None or line.at.latest_ns >= self.hits.last.earliest_ns or begin == 0):
+                self.hits.last = line.at
+                self.hits.first = self.hits.first or line.at
+
+    def _look(self, text: bytes) -> Line:
+        line = self.reader.take_apart(text[:LINE_BYTES].decode("utf-8", "replace"), 0, self.hits.last)
+        self.engines[line.engine] += 1
+        if line.spoken_rank is not None:
+            self.hits.ranks.add(line.spoken_rank)
+        return line
 
 
 def recognise(name: str, head: str) -> bool:
     """Text with at least one dated or prefixed line, or a traceback; anything called .log."""
-    return name.endswith(".log") or bool(VLLM.search(head) or _DATED.search(head.encode()) or "Traceback (most" in head)
+    return name.endswith(".log") or bool(_PREFIXED.search(head) or _DATED.search(head) or "Traceback (most" in head)
 
 
 PARSER = Parser("log", ("log",), recognise, parse)

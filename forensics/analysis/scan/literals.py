@@ -38,13 +38,17 @@ class Plan:
         object.__setattr__(self, "search", make(self))
 
     @classmethod
-    def of(cls, known: Sequence[Signature], markers: Sequence[str] = ()) -> Plan:
-        """A plan for these signatures and for whatever an operator's patched build prints."""
+    def of(cls, known: Sequence[Signature], markers: Sequence[str] = (), kernel: str = "") -> Plan:
+        """A plan for these signatures and for whatever an operator's patched build prints.
+
+        `kernel`: what stands in the kernel's lines; it stands in for the literal that some signatures of those have not.
+        """
         ordinary: dict[bytes, list[Signature]] = {}
         stats: dict[bytes, list[Signature]] = {}
         for signature in known:
             group = stats if signature.event in COUNTERS else ordinary
-            for spelt in spellings(signature.literal) if signature.literal else ():
+            literal = signature.literal or (kernel if signature.engine == "kernel" else "")
+            for spelt in spellings(literal) if literal else ():
                 group.setdefault(spelt, []).append(signature)
         said = [m.encode() for m in markers if m]
         return cls(
