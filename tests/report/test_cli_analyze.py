@@ -26,14 +26,15 @@ def run(monkeypatch, tmp_path, capfd):
     """run(report, …) analyses a stand-in path, with `report` as what the analysis makes of it: (status, stdout, stderr)."""
 
     def call(report: Report | Exception, *, out=None, fmt="terminal", fail_on=None, path="node0.log"):
-        def analyze(paths):
-            assert list(paths) == [str(tmp_path / path)]
+        def analyze(paths, *, signature_folders=()):
+            assert list(paths) == [str(tmp_path / path)] and not signature_folders
             if isinstance(report, Exception):
                 raise report
             return report
 
         (tmp_path / path).write_text("x")
         monkeypatch.setattr("forensics.analysis.analyze", analyze)
+        monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
         status = analyze_command([str(tmp_path / path)], out, fmt, fail_on)
         return (status, *capfd.readouterr())
 
@@ -178,7 +179,7 @@ def test_a_reader_that_leaves_early_is_no_error(tmp_path, fmt):
         "import sys; from pathlib import Path; sys.path.insert(0, sys.argv[1])\n"
         "import forensics.analysis\n"
         "from report.samples import stalled\n"
-        "forensics.analysis.analyze = lambda paths: stalled()\n"
+        "forensics.analysis.analyze = lambda paths, **kw: stalled()\n"
         "from forensics.cli.analyze import analyze_command\n"
         "sys.stdin.read()\n"  # until the other end of stdout is closed
         "sys.exit(analyze_command([sys.argv[1]], Path(sys.argv[2]), sys.argv[3], None))\n"
