@@ -162,8 +162,13 @@ class View:
 
     def kernel_feeding(self, *findings: str) -> list[KernelEvent]:
         """Kernel log lines of this engine's nodes that speak to one of these findings, dated ones in order of time."""
-        mine = [e for e in self.on_nodes(KernelEvent) if e.feeds in findings]
+        mine = [e for e in self.case.of(KernelEvent) if e.node in self.nodes and e.feeds in findings and (not self.past or self._within(e))]
         return sorted(mine, key=lambda e: e.at.earliest_ns if e.at else 0)
+
+    def _within(self, event: KernelEvent) -> bool:
+        """Whether a kernel line was written during this life: it is the one record that reaches back as far as the logs."""
+        begun, replaced = self.begun_ns or 0, self.replaced_ns
+        return event.at is not None and begun <= event.at.earliest_ns and (replaced is None or event.at.earliest_ns < replaced)
 
     def of(self, kind: type[O]) -> list[O]:
         """Observations of one type that concern this engine's processes (or nodes, where it is alone there)."""
