@@ -14,6 +14,8 @@ ALONE = 2.0
 """The same where nobody waits: large models on small machines are as slow as five and well."""
 CRAWL_S = 50.0
 PREFILL_LINES = 3
+FEW = 2
+"""With more requests running, several prompts in a row may look like one."""
 RISES = 0.01
 """The cache fills by so much while a long prompt is computed; on an engine that only does prompts it goes up and down."""
 
@@ -43,7 +45,9 @@ def prefilling(view: View) -> tuple[list[Told], Told | None]:
             if line and line[0].prompt_only and line[1].running and _fills(run, line):
                 run.append(line)
                 continue
-            if len(run) >= PREFILL_LINES and (run[-1][1].kv_usage or 0) - (run[0][1].kv_usage or 0) >= RISES:
+            few = bool(run) and all((s.running or 0) <= FEW for _, s in run)
+            risen = (run[-1][1].kv_usage or 0) - (run[0][1].kv_usage or 0) if run else 0.0
+            if len(run) >= (PREFILL_LINES if few else 2 * PREFILL_LINES) and risen >= RISES:
                 best = (run, line)
             run = [line] if line and line[0].prompt_only and line[1].running else []
     return best
