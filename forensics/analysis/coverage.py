@@ -31,6 +31,18 @@ def of_engine(view: View) -> Coverage:
             cells.append(CoverageCell(node=node, source=source, outcome=word, rank=rank, pid=worker.pid, reason=reason, cure=cure))
             if rank is not None and word in (Outcome.OK, Outcome.PARTIAL):
                 looked_at.add(rank)
+    unseen_nodes = max(0, _node_count(view) - max(len(view.nodes), _node_ranks(view)))
+    if not view.engine.processes and (view.engine.heard or view.engine.world_size):
+        # known by its logs alone: a node's log is that of all its ranks, whether each had something to say or not
+        spoken = {rank: node for node, rank in view.engine.heard}
+        logs = {s.node for s in view.on_nodes(LogSpan)}
+        for rank in sorted(expected | spoken.keys()):
+            if rank in spoken or (not unseen_nodes and logs >= set(view.nodes)):
+                node = spoken.get(rank, view.nodes[0])
+                cells.append(CoverageCell(node=node, source="log", outcome=Outcome.OK, rank=rank))
+                looked_at.add(rank)
+                known.add(rank)
+        expected |= spoken.keys()
     for rank in sorted(expected - known):
         cells += [CoverageCell(node="?", source=s, outcome=Outcome.SKIPPED, rank=rank, reason="this rank was not found") for s in PER_RANK]
     for node in view.nodes:
@@ -44,7 +56,7 @@ def of_engine(view: View) -> Coverage:
         seen_ranks=tuple(sorted(looked_at)),
         expected_nodes=view.nodes,
         seen_nodes=tuple(sorted(seen_nodes & set(view.nodes))),
-        unseen_node_count=max(0, _node_count(view) - max(len(view.nodes), _node_ranks(view))),
+        unseen_node_count=unseen_nodes,
         replica_size=(view.engine.world_size or 0) if view.engine.dp_size > 1 else 0,
         cells=tuple(cells),
     )
@@ -93,9 +105,11 @@ def _bare(view: View, source: str, node: str, pid: int | None) -> bool:
 def _node_count(view: View) -> int:
     """How many nodes the engine's own start-up line or command line says there are."""
     counts = [1]
-    for hit in view.hits_of("vllm-startup-args"):
+    for hit in view.events("start", "core-start"):
         if m := re.search(r"'nnodes': (\d+)", hit.fields.get("args", "")):
             counts.append(int(m[1][:9]))
+        elif read := view.profile.stated:
+            counts.append(read(hit.fields).nodes)
     for process in view.engine.processes:
         if process.role in (Role.API, Role.LAUNCHER) and (m := re.search(r"--nnodes[= ](\d+)", process.info.title)):
             counts.append(int(m[1][:9]))
@@ -105,10 +119,12 @@ def _node_count(view: View) -> int:
 def _node_ranks(view: View) -> int:
     """How many of the engine's nodes are in view by their own number: several of them may run on one host."""
     numbers = set()
-    for hit in view.hits_of("vllm-startup-args"):
+    for hit in view.events("start", "core-start"):
         if "'nnodes':" in hit.fields.get("args", ""):
             m = re.search(r"'node_rank': (\d+)", hit.fields["args"])
             numbers.add(int(m[1][:9]) if m else 0)
+        elif (read := view.profile.stated) and (number := read(hit.fields).node_rank) is not None:
+            numbers.add(number)
     for process in view.engine.processes:
         if process.role in (Role.API, Role.LAUNCHER) and "--nnodes" in process.info.title:
             m = re.search(r"--node-rank[= ](\d+)", process.info.title)

@@ -21,6 +21,8 @@ KINDS = {"vllm": "vllm", "sglang": "sglang", "trtllm": "trtllm", "tensorrt-llm":
 """What a log or signature calls its engine to the profile of that engine."""
 BENEATH = {"dynamo": "dynamo", "torch": "torchrun", "c10d": "torchrun", "nccl": "torchrun", "gloo": "torchrun", "ray": "ray"}
 """What works for an engine, ranked: a subject of its own only where the whole folder shows no engine."""
+OF_A_RANK = frozenset({"exception", "start-failed", "worker-death", "hang"})
+"""Lines that name the rank that they are about in a field, where their prefix names none."""
 _RANK_FILE = re.compile(r"(?:.*[-_])?rank[-_]?(\d{1,5})\Z", re.I)
 
 
@@ -106,8 +108,21 @@ def _rank(hit: LogHit, part: Part) -> int | None:
         return found.rank
     if hit.rank is not None and hit.rank < WORLD_LIMIT:
         return hit.rank
+    said = hit.fields.get("rank", "")
+    if hit.event in OF_A_RANK and said.isdigit() and int(said[:9]) < WORLD_LIMIT:
+        return int(said) + (_first_rank(part) or 0)
     named = _RANK_FILE.match(hit.node)
     return int(named[1]) if named else None
+
+
+def _first_rank(part: Part) -> int | None:
+    """The rank at which this node begins, where its start-up line states how many nodes there are; None where it cannot be told."""
+    stated = part.stated
+    if stated.nodes < 2:
+        return 0
+    if stated.world is None or stated.node_rank is None or stated.world % stated.nodes:
+        return None
+    return stated.node_rank * (stated.world // stated.nodes)
 
 
 def _place(case: Case, files: dict[tuple[str, str], Part]) -> None:
@@ -116,7 +131,12 @@ def _place(case: Case, files: dict[tuple[str, str], Part]) -> None:
     for hit in case.of(LogHit):
         part = files.get((hit.node, hit.ref.source))
         rank = _rank(hit, part) if part else hit.rank
-        placed.append(hit if rank == hit.rank else msgspec.structs.replace(hit, rank=rank))
+        fields = hit.fields
+        if part and hit.event == "worker-death" and "rank" in fields:
+            # a parent numbers the children of its own node
+            known = _first_rank(part) is not None
+            fields = fields | {"rank": str(rank)} if known else {name: text for name, text in fields.items() if name != "rank"}
+        placed.append(msgspec.structs.replace(hit, rank=rank, fields=fields) if rank != hit.rank or fields is not hit.fields else hit)
     case.replace_all(LogHit, placed)
 
 

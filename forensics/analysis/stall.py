@@ -41,6 +41,8 @@ class Stall:
     """In words: what was seen standing still, for how long."""
     unsure: tuple[str, ...] = ()
     """Other readings that the evidence leaves open."""
+    vague: str = ""
+    """What makes its beginning less sure than it looks."""
     live: bool = False
     """Seen while it lasted, not only told by a log."""
     replicas: tuple[str, ...] = ()
@@ -93,7 +95,7 @@ Mains = list[tuple[EngineProcess, ThreadView]]
 def _dead(view: View) -> bool:
     """Whether the engine had ended when the capture began to look: a dead engine does not stand still."""
     began = min((view.case.captured[n].earliest_ns for n in view.nodes if n in view.case.captured), default=0)
-    ends = [h.at.latest_ns for h in view.events("fatal") if h.at]
+    ends = [h.at.latest_ns for h in view.ends if h.at]
     return any(e <= began + STATS_WINDOW_NS for e in ends) or (bool(view.cores) and all(view.ended(c) for c in view.cores))
 
 
@@ -244,6 +246,8 @@ def _told_by_log(view: View) -> Stall | None:
         at = timeouts[-1].at
         first = next(h for h in timeouts if h.at and at and at.earliest_ns - h.at.earliest_ns < 30 * SECOND)
         return _by_timeout(view, first, waits, zero)
+    if (hang := _by_hang(view)) is not None:
+        return hang
     # lines of one moment (several fronts) are one observation
     repeated = bool(zero) and (zero[-1].until_ns or 0) - (zero[0].until_ns or 0) >= STATS_WINDOW_NS // 2
     if zero and (repeated or waits):
@@ -253,10 +257,54 @@ def _told_by_log(view: View) -> Stall | None:
     if waits and waits[0].at:
         limit = int(waits[0].fields["seconds"])
         since = _minus(waits[0].at.earliest_ns, limit * SECOND)
+        refs = tuple(h.ref for h in waits)
+        if waits[0].feeds == "health-endpoint-misleading":
+            lasted = ((waits[-1].at or waits[0].at).earliest_ns - waits[0].at.earliest_ns) / SECOND
+            how = f"the engine's own health check got no token for {limit} s {len(waits)} times, and no step was logged since"
+            firm = Grade.SUPPORTED if len(waits) > 1 and lasted >= PROBED_S else Grade.POSSIBLE
+            return Stall(since, _end(view), firm, refs, how, ("a prefill of that length answers as late",))
         unsure = ("a long compilation or a very long step prints the same line",)
         how = f"a ring reader waited {limit} s {len(waits)} times"
-        return Stall(since, _end(view), Grade.POSSIBLE, tuple(h.ref for h in waits), how, unsure)
+        return Stall(since, _end(view), Grade.POSSIBLE, refs, how, unsure)
     return None
+
+
+PROBED_S = 60.0
+"""Health checks that fail for longer than this, without a step between, are more than one long prefill."""
+HALF_LIMIT = "sglang"
+"""The engine whose watchdog looks only every half limit."""
+
+
+def _by_hang(view: View) -> Stall | None:
+    """The engine's own hang detector: it saw no step for its limit, while there was one to be made."""
+    hangs = [h for h in view.events("hang") if h.at and h.limit_s]
+    if not hangs or hangs[-1].at is None:
+        return None
+    newest = hangs[-1].at.earliest_ns
+    first = next(h for h in hangs if h.at and newest - h.at.earliest_ns < 60 * SECOND)
+    assert first.at and first.limit_s
+    at = first.at.earliest_ns
+    began = _minus(at, int(first.limit_s * SECOND))
+    moved = view.progress.last_moved(at)
+    if moved and moved.until_ns is not None and began.latest_ns < moved.until_ns <= at:
+        began = TimeRange(earliest_ns=moved.until_ns, latest_ns=at, basis="inferred")
+    again = [i for i in view.progress.log if i.moved and i.until_ns and i.until_ns > first.at.latest_ns]
+    kept = first.fields.get("soft") == "True"
+    until: TimeRange | None = first.at
+    if kept:  # it only reports
+        until = TimeRange(earliest_ns=again[0].until_ns or at, latest_ns=again[0].until_ns or at, basis="logged") if again else _end(view)
+    started = view.begun_ns is None or any(view.before(ready, first) for ready in view.events("ready")) or moved is not None
+    ranks = sorted({h.rank for h in hangs if h.rank is not None})
+    who = first.fields.get("who") or (f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}" if ranks else "the engine")
+    how = f"its own watchdog ({who}) saw no step for {duration(first.limit_s)}"
+    held = [h.ref for h in view.events("held")[:1]]
+    vague = ""
+    if view.engine.kind == HALF_LIMIT:
+        vague = f"how long before the last step was: the watchdog looks every {duration(first.limit_s / 2)}"
+    unsure = () if started else ("the engine was still starting",)
+    grade = Grade.ESTABLISHED if started else Grade.SUPPORTED
+    refs = (*(h.ref for h in hangs[-8:]), *held, *(moved.refs if moved else ()))
+    return Stall(began, until, grade, refs, how, unsure, vague)
 
 
 def _by_timeout(view: View, timeout: LogHit, waits: list[LogHit], zero: list[Interval]) -> Stall:

@@ -152,6 +152,11 @@ class View:
         """Lines of this life that are one of these in an engine's life (EVENTS of forensics.analysis.signatures), whoever prints them."""
         return [h for h in self.hits if h.event in events]
 
+    @cached_property
+    def ends(self) -> list[LogHit]:
+        """Lines by which the engine ended: its own fatal ones, and where every worker's failure ends it, those failures too."""
+        return self.events("fatal", *(("exception",) if self.profile.failures_end_it else ()))
+
     @property
     def raised(self) -> list[LogHit]:
         """Exceptions: the engine's own lines of a worker that raised, and every traceback."""
@@ -345,14 +350,21 @@ class View:
         if self.begun_ns is None:
             return False
         served = bool(self.progress.log) or any(i.moved for i in self.progress.metrics) or any(h.status == 200 for h in self.health)
-        return not self.events("ready", "fatal", "stop", "start-failed") and not served
+        return not self.events("ready", "fatal", "stop", "start-failed", "hang") and not self.ends and not served
 
     @cached_property
     def stopped_ns(self) -> int | None:
         """When somebody asked this engine to stop (its last signal line, not one that follows a fatal line)."""
-        fatal = [h.at.earliest_ns for h in self.events("fatal", "worker-death") if h.at]
-        asked = [h.at.earliest_ns for h in self.events("stop") if h.at]
-        return max((a for a in asked if not any(f <= a for f in fatal)), default=None)
+        fatal = [h for h in self.events("fatal", "worker-death") if h.at]
+        asked = [h for h in self.events("stop") if h.at and not any(self._not_after(f, h) for f in fatal)]
+        return max((h.at.earliest_ns for h in asked if h.at), default=None)
+
+    @classmethod
+    def _not_after(cls, a: LogHit, b: LogHit) -> bool:
+        """Whether line `a` may have come before `b`: of one second in two files, nobody knows."""
+        if (a.node, a.ref.source) == (b.node, b.ref.source):
+            return cls.before(a, b)
+        return bool(a.at and b.at and a.at.earliest_ns <= b.at.earliest_ns)
 
     # ---- what could be seen
 

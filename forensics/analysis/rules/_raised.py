@@ -15,14 +15,28 @@ def worker_exceptions(view: View) -> list[tuple[LogHit, EngineProcess | None]]:
 
     What the engine's own line or a traceback shows.
     """
-    out: dict[tuple[str, int | None], tuple[LogHit, EngineProcess | None]] = {}
+    out: dict[tuple[str, int | None, int | None], tuple[LogHit, EngineProcess | None]] = {}
     for hit in view.raised:
         process = view.process(hit.node, hit.pid) or _by_rank(view, hit)
         if hit.signature == "python-traceback" and not (process and process.role is Role.WORKER and hit.fields.get("exc_type")):
             continue
-        if not _torn_down(view, hit) and not _outlived(view, hit):
-            out.setdefault((hit.node, process.pid if process else hit.pid), (hit, process))
+        if not _torn_down(view, hit) and not _outlived(view, hit) and not in_start(view, hit):
+            out.setdefault((hit.node, process.pid if process else hit.pid, None if process else hit.rank), (hit, process))
     return list(out.values())
+
+
+def in_start(view: View, hit: LogHit) -> bool:
+    """Whether the exception ended a start: the engine prints the same line for a failure in serving, and had not served yet."""
+    if not view.profile.failures_end_it or hit.event != "exception" or view.begun_ns is None:
+        return False
+    return not any(view.before(ready, hit) for ready in view.events("ready")) and not view.progress.log
+
+
+def speaker(view: View, hit: LogHit, process: EngineProcess | None) -> str:
+    """Whose line it is, for sentences."""
+    if process:
+        return view.name(process)
+    return f"rank {hit.rank}" if hit.pid is None and hit.rank is not None else hit.process or f"pid {hit.pid}"
 
 
 def _outlived(view: View, hit: LogHit) -> bool:
@@ -69,7 +83,7 @@ def _by_rank(view: View, hit: LogHit) -> EngineProcess | None:
 
 def _torn_down(view: View, hit: LogHit) -> bool:
     """Exceptions after the engine's own end or a stop are its teardown."""
-    ends = view.events("fatal", "timeout", "worker-death", "stop")
+    ends = view.events("fatal", "timeout", "worker-death", "stop", "hang")
     return any(view.before(e, hit) for e in ends)
 
 

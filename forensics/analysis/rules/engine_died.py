@@ -11,7 +11,7 @@ from forensics.model import Finding, FindingRole, LogHit, Severity, TimeRange
 
 
 def evaluate(view: View) -> Iterator[Finding]:
-    fatal = [h for h in view.events("fatal") if h.at and not _after_stop(view, h.at.earliest_ns)]
+    fatal = [h for h in view.ends if h.at and not _after_stop(view, h.at.earliest_ns)]
     asked = view.stopped_ns is not None
     gone = [s for c in view.cores if (s := view.state_of(c)) and view.ended(c)]
     told = [] if fatal or gone or asked else failed_by_death(view)

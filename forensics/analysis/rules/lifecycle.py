@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from forensics.analysis.rules._contract import Rule, grade
+from forensics.analysis.rules._raised import in_start, speaker
 from forensics.analysis.rules._victims import lost_peer
 from forensics.analysis.times import SECOND, duration, iso
 from forensics.analysis.view import View
@@ -15,7 +16,7 @@ from forensics.model import Finding, FindingRole, Grade, LogHit, LogSpan, Severi
 def evaluate(view: View) -> Iterator[Finding]:
     starts = [h for h in view.events("start", "core-start") if h.at]
     ready = [h for h in view.events("ready") if h.at]
-    failed = view.feeding("worker-start-failed")
+    failed = [h for h in view.hits if h.feeds == "worker-start-failed" or in_start(view, h)]
     if starts:
         first = starts[0]
         assert first.at
@@ -61,7 +62,12 @@ def _start_failed(view: View, failed: list[LogHit]) -> Finding:
     process = view.process(first.node, first.pid)
     # a start that waited in vain for the others is no failure of who waited
     victim = bool(workers) and not own
-    who = view.name(process) if process else first.process or "the engine"
+    # several that failed at once are not told apart: none of them is the first
+    at_once = [h for h in own or workers if h.at and first.at and h.at.earliest_ns - first.at.earliest_ns <= SECOND]
+    ranks = sorted({h.rank for h in at_once if h.rank is not None}) if not process else []
+    who = speaker(view, first, process) if first.pid is not None or first.rank is not None or first.process else "the engine"
+    if len(ranks) > 1:
+        who = f"ranks {', '.join(map(str, ranks))}"
     return view.finding(
         "worker-start-failed",
         Grade.POSSIBLE if victim else grade(observed=bool(workers), agreeing=2),
@@ -70,6 +76,7 @@ def _start_failed(view: View, failed: list[LogHit]) -> Finding:
         severity=Severity.CRITICAL,
         role=FindingRole.ROOT if own else FindingRole.CASCADE,
         processes=[process] if process else [],
+        ranks=ranks,
         since=first.at,
         does_not_show="a failure of its own: it waited in vain for others" if victim else "",
     )

@@ -31,7 +31,7 @@ def evaluate(view: View) -> Iterator[Finding]:
             does_not_show="which rank did not answer: the core waits for the output rank, whoever holds that one up",
             next_steps=["do not raise the limit: it only delays this line"],
         )
-    if waits := [h for h in view.events("wait") if h.at]:
+    if waits := [h for h in view.events("wait") if h.at and h.feeds == "symptom-shm-broadcast-wait"]:
         first = waits[0]
         assert first.at
         seconds = int(first.fields["seconds"])

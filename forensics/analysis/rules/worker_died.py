@@ -19,7 +19,7 @@ def evaluate(view: View) -> Iterator[Finding]:
     ended = _fatal_before(view)
     reported = set()
     for hit in view.events("worker-death"):
-        if not hit.at or (ended is not None and hit.at.earliest_ns > ended) or _stopped_with_all(view, hit):
+        if not hit.at or (ended is not None and hit.at.earliest_ns > ended) or _stopped_with_all(view, hit) or _follows(view, hit):
             continue
         who = _who(view, hit)
         ranks = _ranks(hit, who)
@@ -39,6 +39,12 @@ def evaluate(view: View) -> Iterator[Finding]:
         core_lives = any(view.state_of(p) and not view.ended(p) for p in parents)
         if view.ended(worker) and core_lives and ended is None:
             yield _finding(view, [worker], [rank_known] if rank_known is not None else [], last.at, [last.ref], _wait_status(last))
+
+
+def _follows(view: View, hit: LogHit) -> bool:
+    """Whether the death is the end of what its own log says before: a stop, a watchdog, or an exception by which every worker ends it."""
+    causes = view.events("stop", "hang", *(("exception",) if view.profile.failures_end_it else ()))
+    return any(view.before(c, hit) for c in causes)
 
 
 def _who(view: View, hit: LogHit) -> list[EngineProcess]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from forensics.analysis.rules._contract import Rule, grade
-from forensics.analysis.rules._raised import doubts, told_at, worker_exceptions
+from forensics.analysis.rules._raised import doubts, speaker, told_at, worker_exceptions
 from forensics.analysis.rules._victims import REFUSALS, lost_peer
 from forensics.analysis.times import SECOND, duration, iso
 from forensics.analysis.view import View
@@ -19,11 +19,11 @@ def evaluate(view: View) -> Iterator[Finding]:
     for hit, process in worker_exceptions(view):
         what = f"{hit.fields.get('exc_type', 'an exception')} {hit.fields.get('exc_message', '')}".strip()
         where = f" in {hit.fields['exc_at']}" if hit.fields.get("exc_at") else ""
-        name = view.name(process) if process else hit.process or f"pid {hit.pid}"
+        name = speaker(view, hit, process)
         rank = [hit.rank] if hit.rank is not None and not process else []
         if lost_peer(hit.fields.get("exc_type", ""), hit.fields.get("exc_message", "")):
             continue
-        if told_at(view, hit):
+        if told_at(view, hit) or (view.profile.failures_end_it and hit.event == "exception"):
             if hit.fields.get("exc_type") not in REFUSALS:
                 yield view.finding(
                     "worker-exception-fatal",
