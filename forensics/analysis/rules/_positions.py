@@ -90,9 +90,15 @@ def need_witness(view: View) -> None:
 
 
 def world(view: View) -> int | None:
-    """Ranks in the engine's world, as far as its configuration or its communicators say."""
-    said = [int(h.fields["nranks"]) for h in view.hits if h.signature in ("nccl-init-start", "nccl-init-complete")]
-    return view.engine.world_size or max(said, default=None)
+    """Ranks in the engine's world as a configuration, an environment or a communicator says it; the ranks that speak say no such thing."""
+    said = [h.fields[f] for h in view.hits for f in ("world_size", "nranks") if h.fields.get(f, "").isdigit()]
+    said += [p.info.env["WORLD_SIZE"] for p in view.engine.processes if p.info.env.get("WORLD_SIZE", "").isdigit()]
+    sizes = [int(s) for s in said if len(s) < 7]
+    for hit in view.events("start", "core-start"):
+        if tp := re.search(r"\btensor_parallel_size=(\d{1,5})\b", hit.fields.get("config", "")):
+            pp = re.search(r"\bpipeline_parallel_size=(\d{1,5})\b", hit.fields["config"])
+            sizes.append(int(tp[1]) * (int(pp[1]) if pp else 1))
+    return max(sizes, default=None)
 
 
 def rank_of(hit: LogHit) -> int | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from forensics.analysis.rules._positions import world as declared
 from forensics.analysis.signatures import signatures
 from forensics.analysis.view import View
 from forensics.engines import WORLD_LIMIT
@@ -53,7 +54,7 @@ def unseen_nodes(view: View, absence: Absence) -> dict[str, EvidenceRef]:
 
     A name is concluded only where nodes are numbered from 0 or 1 and the seen ones stand where their ranks put them.
     """
-    world = absence.expected or view.engine.world_size
+    world = absence.expected or declared(view)
     each = _ranks_per_node(view, absence)
     if not world or not each or world > WORLD_LIMIT or world % each:
         return {}

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from forensics.analysis.rules._comm_init import SEEN_S, STUCK_S, Open, inside, refs, silent_since, since, unfinished
 from forensics.analysis.rules._contract import Rule, grade
-from forensics.analysis.rules._positions import stuck
+from forensics.analysis.rules._positions import stuck, world
 from forensics.analysis.times import SECOND, duration, iso
 from forensics.analysis.view import View
 from forensics.model import EngineProcess, Finding, FindingRole, LogHit, Severity, ThreadStack
@@ -41,7 +41,7 @@ def evaluate(view: View) -> Iterator[Finding]:
         severity=Severity.CRITICAL,
         role=FindingRole.ROOT,
         processes=who,
-        ranks=worst.ranks if worst and worst.size == view.engine.world_size else (),
+        ranks=worst.ranks if worst and worst.size == world(view) else (),
         nodes=() if who else dict.fromkeys([*(h.node for h in starts), *(s.node for s in shown)]),
         since=began,
         does_not_show="why: the ranks that began wait for all others, and each step also goes through the driver and the network",
@@ -65,7 +65,7 @@ def _failed(view: View) -> bool:
 def _who(view: View, worst: Open | None, shown: list[ThreadStack]) -> list[EngineProcess]:
     """Those that are known to be inside; where only the silence of all tells, everybody: they wait for each other."""
     if worst and worst.done:
-        return [w for w in view.workers if w.rank and w.rank.rank in worst.ranks and worst.size == view.engine.world_size]
+        return [w for w in view.workers if w.rank and w.rank.rank in worst.ranks and worst.size == world(view)]
     mine = [w for w in view.workers if any(s.pid == w.pid and s.node == w.info.node for s in shown)]
     return mine if len(mine) > 1 else list(view.workers) or mine
 
