@@ -10,7 +10,7 @@ from forensics.analysis.rules._contract import Rule, grade
 from forensics.analysis.rules._probes import Probe, events, failed_probes
 from forensics.analysis.times import SECOND, iso
 from forensics.analysis.view import View
-from forensics.model import ContainerStatus, Finding, FindingRole, PlatformEvent, Severity
+from forensics.model import Finding, FindingRole, PlatformEvent, Severity
 
 RECENT_NS = 30 * SECOND
 """Movement that was told this shortly before an end says that the engine was well then: stats lines are ten seconds apart."""
@@ -34,24 +34,23 @@ def evaluate(view: View) -> Iterator[Finding]:
             yield _finding(lived, end, mine, moved, why)
 
 
-def _end(view: View) -> tuple[int | None, list[PlatformEvent | ContainerStatus]]:
+def _end(view: View) -> tuple[int | None, list[PlatformEvent]]:
     """When this life was ended from outside, as a stop, a kill or the next start tells."""
-    kills: list[PlatformEvent | ContainerStatus] = []
-    kills += [e for e in events(view) if e.reason in ("Killing", "BackOff") or "will be restarted" in e.text]
+    kills = [e for e in events(view) if e.reason in ("Killing", "BackOff") or "will be restarted" in e.text]
     if view.stopped_ns is not None:
         return view.stopped_ns, kills
     if view.replaced_ns is not None:
         last = max((i.until_ns for i in view.progress.log if i.until_ns is not None), default=None)
         return (last if last is not None else view.replaced_ns), kills
-    killed = [e.at.latest_ns for e in kills if e.at]
-    restarted = [c for c in view.case.of(ContainerStatus) if c.node in view.nodes and c.restarts]
-    if killed or (kills and restarted):
-        ended = view.ended_ns
-        return (max(killed) if killed and ended is None else ended), kills
+    # the present life: only a kill after which nothing more was written ended it
+    ended = view.ended_ns
+    killed = [e.at.latest_ns for e in kills if e.reason == "Killing" and e.at]
+    if killed and ended is not None and ended <= max(killed) + 2 * RECENT_NS and (view.begun_ns or 0) < max(killed):
+        return ended, kills
     return None, []
 
 
-def _finding(view: View, end: int, probes: list[Probe], moved: list[Interval], why: list[PlatformEvent | ContainerStatus]) -> Finding:
+def _finding(view: View, end: int, probes: list[Probe], moved: list[Interval], why: list[PlatformEvent]) -> Finding:
     after = [p for p in probes if p.at and moved[-1].until_ns and moved[-1].until_ns >= p.at.latest_ns]
     return view.finding(
         "healthy-engine-restarted",
