@@ -2,45 +2,48 @@
 
 from __future__ import annotations
 
-import mmap
 import re
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
 
 from forensics.analysis import parse
+from forensics.analysis.buffers import Buffer, buffer_of
 from forensics.analysis.case import Case
 from forensics.analysis.gpuplaces import join_gpus
 from forensics.analysis.kernelclock import date_kernel
-from forensics.analysis.parse import Input, Sink
+from forensics.analysis.nodes import by_folder, by_host, hosts_in, node_of
+from forensics.analysis.parse import Input, Parser, Sink
 from forensics.analysis.parse.clock import read_clock
 from forensics.analysis.parse.patches import operator_patches
 from forensics.analysis.placing import machines, place
+from forensics.analysis.rotated import Part, grouped, joined
 from forensics.analysis.times import Calendar, iso, latest_date_hint
 from forensics.analysis.unite import unite
 from forensics.bundle import BundleError, Item, Source, open_sources
 from forensics.model import Alignment, EvidenceRef, Outcome, ProcessState, TimeRange
 
 HEAD_BYTES = 8192
-ITEM_BYTES = 256 * 1024 * 1024
-"""The largest file read whole when it cannot be mapped."""
+FILE_NS, NAMED_NS = 2 * 86400 * 10**9, 31 * 86400 * 10**9
+"""How much later than its file's time, or than a date that it names, a line without a year may be."""
+OLDEST_NS = 1_640_995_200 * 10**9
+"""2022: a file older than that has lost its time in an archive."""
+WHOLE_BYTES = 64 * 1024 * 1024
+"""So much of a file is given to parsers other than those of logs, which read theirs piece by piece."""
+LOGS = ("log", "journal")
+"""Parsers that read a log of any size."""
+JOINED = (*LOGS, "kernel")
+"""Parsers of what is rotated."""
 _PID = re.compile(r"(?:^|[._-])pid-?(\d+)")
 _SAMPLE = re.compile(r"\.(\d+)\.\w+$")
-_NODE = re.compile(r"^(.+?\d+)(?:[-_][A-Za-z]\w*)*$")
 
 
 class NothingToAnalyze(Exception):
     """None of the inputs holds anything that a parser knows. Its text says what was looked at."""
-
-
-def node_of(name: str) -> str:
-    """The node that a bare file's name tells: "node1" of "node1-worker.log", "prefill-2" of "prefill-2.log"."""
-    first = name.rsplit("/", 1)[-1].split(".", 1)[0]
-    m = _NODE.match(first)
-    return m[1] if m else first
 
 
 def read_inputs(paths: Sequence[str | Path]) -> Case:
@@ -69,6 +72,7 @@ def read_inputs(paths: Sequence[str | Path]) -> Case:
 def _read_source(source: Source, case: Case) -> bool:
     manifest = source.manifest
     reference = time.time_ns()
+    latest: int | None = None
     utc_offset = 0
     bundle_node = ""
     if manifest is not None:
@@ -80,19 +84,21 @@ def _read_source(source: Source, case: Case) -> bool:
         case.meta |= {"node": bundle_node, "captured": iso(manifest.started_ns)}
         case.meta |= {k: str(v) for k in ("incident", "trigger", "reason", "profile", "tool") if (v := getattr(manifest, k, ""))}
     else:
-        reference = _latest_date(source) or reference
+        reference, latest = _latest_date(source)
     ahead = _first_pass(source, case)
     zones = ahead.zones
-    calendar = Calendar(reference_ns=reference, utc_offset_s=zones.get(None, utc_offset))
+    calendar = Calendar(reference_ns=reference, utc_offset_s=zones.get(None, utc_offset), latest_ns=latest)
     known = False
     bare_nodes: set[str] = set()
-    known_machines = machines((item.name for item in source.items()), node_of)
-    for item in source.items():
-        node = bundle_node or (item.evidence and _origin_node(source)) or place(item.name, known_machines, node_of)
+    of_name = _naming(source, ahead)
+    known_machines = machines((item.name for item in source.items()), of_name)
+    for group in grouped(source.items()):
+        item = group[-1]
+        node = bundle_node or (item.evidence and _origin_node(source)) or place(item.name, known_machines, of_name)
         pid = item.evidence.pid if item.evidence else None
         zone = replace(calendar, utc_offset_s=zones[pid]) if pid in zones else calendar
-        found = _read_item(item, node, zone, ahead, case)
-        known = known or found
+        for found in _read_group(group, node, zone, ahead, case):
+            known = known or found
         if not bundle_node:
             bare_nodes.add(node)
     _attempts(source, bundle_node, case)
@@ -110,6 +116,13 @@ class _Ahead:
     """pid to the offset of the zone it writes in; None is the node itself."""
     boot_ns: int | None = None
     markers: list[tuple[str, str]] = field(default_factory=list)
+    hosts: dict[str, Counter[str]] = field(default_factory=dict)
+    """Name of a bare file to the hosts that its first lines name as their own."""
+
+
+def _naming(source: Source, ahead: _Ahead) -> Callable[[str], str]:
+    """The node of a bare file by its name, folder and lines."""
+    return by_host(by_folder(item.name for item in source.items()), ahead.hosts)
 
 
 def _first_pass(source: Source, case: Case) -> _Ahead:
@@ -129,6 +142,8 @@ def _first_pass(source: Source, case: Case) -> _Ahead:
                     ahead.zones[None] = clock.utc_offset_s
                 if clock.wall_ns is not None and clock.boottime_ns is not None:
                     ahead.boot_ns = clock.wall_ns - clock.boottime_ns
+            elif item.evidence is None and "/" not in item.name:
+                ahead.hosts[item.name] = hosts_in(item.read(HEAD_BYTES).decode("utf-8", "replace"))
         except (ValueError, msgspec.MsgspecError, RecursionError, OSError) as error:
             case.unread.append(f"{item.name}: {error}")
     return ahead
@@ -139,27 +154,47 @@ def _origin_node(source: Source) -> str:
     return re.sub(r"-\d{8}T\d{6}Z.*$", "", source.label.rsplit("/", 1)[-1])
 
 
-def _latest_date(source: Source) -> int | None:
-    """The latest full date that any bare file names, else the newest file time: it dates lines without a year."""
-    best: int | None = None
+def _latest_date(source: Source) -> tuple[int, int]:
+    """What dates lines without a year: (a time near them, the latest that any can have).
+
+    The first is the latest full date that any bare file names, else the newest file time; nothing is written after that.
+    """
+    named: int | None = None
     newest: int | None = None
     for item in source.items():
-        newest = max(newest or 0, item.mtime_ns or 0) or newest
+        if (item.mtime_ns or 0) > OLDEST_NS:
+            newest = max(newest or 0, item.mtime_ns or 0)
         try:
             hint = latest_date_hint(item.read(HEAD_BYTES))
         except OSError:  # told when its turn comes to be read
             continue
         if hint is not None:
-            best = hint if best is None else max(best, hint)
-    return best if best is not None else newest
+            named = hint if named is None else max(named, hint)
+    # a clock may be off, a zone unknown; and a log goes on after the date that its head names
+    ends = ((newest or 0) + FILE_NS, (named or 0) + NAMED_NS)
+    return named or newest or time.time_ns(), max(ends) if named or newest else time.time_ns()
 
 
-def _buffer(item: Item) -> bytes | mmap.mmap:
-    handle = item.open()
+def _read_group(group: Sequence[Item], node: str, calendar: Calendar, ahead: _Ahead, case: Case) -> list[bool]:
+    """The parts of one rotated log, or a single file. Whether something was known of each that was read."""
+    if len(group) > 1:
+        heads = [head for item in reversed(group) if (head := _head(item, None)).strip()]
+        parser = parse.find("", group[-1].name.rsplit("/", 1)[-1], heads[0] if heads else "")
+        if parser is not None and parser.name in JOINED:
+            data, parts = joined(group, case.unread)
+            inp = _input(group[-1], node, data, calendar, ahead, parts)
+            return [_parsed(parser, inp, case)]
+    return [_read_item(item, node, calendar, ahead, case) for item in group]
+
+
+def _head(item: Item, case: Case | None) -> str:
+    """The first bytes of a file as text; "" where it is gone or failing since it was listed, which is said in the case."""
     try:
-        return mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ)
-    except (OSError, ValueError, AttributeError):  # not a file of its own, or empty
-        return handle.read(ITEM_BYTES + 1)
+        return item.read(HEAD_BYTES).decode("utf-8", "replace")
+    except OSError as error:
+        if case is not None:
+            case.unread.append(f"{item.name}: {error.strerror or error}")
+        return ""
 
 
 def _read_item(item: Item, node: str, calendar: Calendar, ahead: _Ahead, case: Case) -> bool:
@@ -168,42 +203,59 @@ def _read_item(item: Item, node: str, calendar: Calendar, ahead: _Ahead, case: C
     kind = evidence.kind if evidence else ""
     if base in ("manifest.json", "manifest-sha256.txt", "attempts.jsonl"):
         return False
-    try:
-        head = item.read(HEAD_BYTES).decode("utf-8", "replace")
-        data = _buffer(item)
-    except OSError as error:  # gone or failing since it was listed
-        case.unread.append(f"{item.name}: {error.strerror or error}")
-        return False
+    before = len(case.unread)
+    head = _head(item, case)
     if kind == "patches-toml" or (not kind and base.endswith("patches.toml")):
         return True
     parser = parse.find(kind, base, head)
-    if parser is None:
-        if head.strip():
-            case.unread.append(f"{item.name}: not recognised by any parser")
+    if parser is None or (not head and not kind):
+        if head.strip() or (not kind and len(case.unread) == before):
+            case.unread.append(f"{item.name}: not recognised by any parser" + ("" if head.strip() else ": it is empty"))
         return False
+    try:
+        with item.open() as handle:
+            data = buffer_of(handle, case.unread, item.name)
+    except OSError as error:
+        case.unread.append(f"{item.name}: {error.strerror or error}")
+        return False
+    if parser.name not in LOGS and len(data) > WHOLE_BYTES:
+        case.unread.append(f"{item.name}: larger than {WHOLE_BYTES >> 20} MiB: its end was not read")
+        data = data[:WHOLE_BYTES]
+    known = _parsed(parser, _input(item, node, data, calendar, ahead), case)
+    if evidence and evidence.truncated and parser.name != "log":
+        case.unread.append(f"{item.name}: cut while it was taken")
+    if not known and evidence is None and len(case.unread) == before:
+        case.unread.append(f"{item.name}: not recognised beyond its form ({parser.name}): nothing in it is known")
+    return known
+
+
+def _input(item: Item, node: str, data: Buffer, calendar: Calendar, ahead: _Ahead, parts: tuple[Part, ...] = ()) -> Input:
+    base = item.name.rsplit("/", 1)[-1]
+    evidence = item.evidence
     pid, sample = _PID.search(base), _SAMPLE.search(base)
-    inp = Input(
+    return Input(
         name=item.name,
         node=node,
         data=data,
-        kind=kind,
-        pid=evidence.pid if evidence else int(pid[1]) if pid else None,
-        sample=evidence.sample if evidence else int(sample[1]) if sample else 0,
+        kind=evidence.kind if evidence else "",
+        pid=evidence.pid if evidence else int(pid[1][:9]) if pid else None,
+        sample=evidence.sample if evidence else int(sample[1][:9]) if sample else 0,
         at=TimeRange(earliest_ns=evidence.at_ns, latest_ns=evidence.at_ns, basis="sampled") if evidence and evidence.at_ns else None,
         calendar=calendar,
         boot_ns=ahead.boot_ns,
+        parts=parts,
         markers=tuple(ahead.markers),
     )
-    if isinstance(data, bytes) and len(data) > ITEM_BYTES:
-        case.unread.append(f"{item.name}: larger than {ITEM_BYTES >> 20} MiB: its end was not read")
+
+
+def _parsed(parser: Parser, inp: Input, case: Case) -> bool:
+    """Run a parser; whether it found anything."""
     sink = Sink()
     try:
         parser.parse(inp, sink)
-    except (ValueError, KeyError, IndexError, msgspec.MsgspecError, RecursionError) as error:
-        # what was read before the fault stands; the fault itself is a line of the report
-        case.unread.append(f"{item.name}: {parser.name} parser gave up: {type(error).__name__}: {str(error)[:200]}")
-    if evidence and evidence.truncated and parser.name != "log":
-        case.unread.append(f"{item.name}: cut while it was taken")
+    except Exception as error:
+        # what was read before the fault stands; the fault itself is a line of the report, whatever it is
+        case.unread.append(f"{inp.name}: {parser.name} parser gave up: {type(error).__name__}: {str(error)[:200]}")
     case.add(sink.observations)
     for info in sink.processes:
         case.add_process(info)

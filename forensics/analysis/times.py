@@ -61,6 +61,8 @@ class Calendar:
     reference_ns: int
     """A time near which the evidence was made: a line without a year belongs to the year that brings it closest."""
     utc_offset_s: int = 0
+    latest_ns: int | None = None
+    """No line is later than this, where that is known: a log is not written after its file was last changed."""
 
     def parse(self, text: str, limit: int = 96) -> TimeRange | None:
         """The first time within the first `limit` characters, with the precision of its form; None when there is none."""
@@ -129,19 +131,20 @@ class Calendar:
         return self._without_year(month, day, hour, minute, second, None)
 
     def _without_year(self, month: int, day: int, hour: int, minute: int, second: int, fraction: str | None) -> TimeRange | None:
-        midnight = _midnight(self.reference_ns, self.utc_offset_s, month, day)
+        midnight = _midnight(self.reference_ns, self.utc_offset_s, self.latest_ns, month, day)
         if midnight is None or not (hour < 24 and minute < 60 and second < 61):
             return None
         return _precise(midnight + (hour * 3600 + minute * 60 + second) * SECOND, fraction)
 
 
 @functools.lru_cache(maxsize=512)
-def _midnight(reference_ns: int, utc_offset_s: int, month: int, day: int) -> int | None:
-    """Start (ns) of that day in the year that brings it closest to the reference; None when no year has such a day."""
+def _midnight(reference_ns: int, utc_offset_s: int, latest_ns: int | None, month: int, day: int) -> int | None:
+    """Start (ns) of that day in the year that brings it closest to the reference, not later than the latest where a year allows."""
     near = time.gmtime(reference_ns / SECOND).tm_year
     days = (_range(year, month, day, 0, 0, 0, None, utc_offset_s) for year in (near, near - 1, near + 1))
     found = [r.earliest_ns for r in days if r]
-    return min(found, key=lambda ns: abs(ns - reference_ns), default=None)
+    possible = [ns for ns in found if latest_ns is None or ns <= latest_ns]
+    return min(possible or found, key=lambda ns: abs(ns - reference_ns), default=None)
 
 
 def _range(year: int, month: int, day: int, hour: int, minute: int, second: int, fraction: str | None, offset_s: int) -> TimeRange | None:

@@ -95,3 +95,14 @@ def test_who_fell_silent_is_an_event(tmp_path):
     )
     silent = [e for e in analyze([folder]).timeline if "silent from then on" in e.what]
     assert any(e.node == "node1" and _clock(e.at.latest_ns) == "08:55:00" for e in silent)
+
+
+def test_a_line_without_a_year_is_not_later_than_its_file(tmp_path):
+    import datetime
+    import os
+
+    folder = _log(tmp_path / "in", dies=False)
+    written = datetime.datetime(2026, 11, 30, tzinfo=datetime.timezone.utc).timestamp()
+    os.utime(folder / "node0.log", (written, written))
+    first = analyze([folder]).timeline[0]
+    assert datetime.datetime.fromtimestamp(first.at.earliest_ns / 1e9, datetime.timezone.utc).year == 2026, "though 2027 is nearer"
