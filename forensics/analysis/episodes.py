@@ -144,7 +144,7 @@ def _hole(view: View, before: Told, still: list[Told], after: Told) -> Hole | No
     left, right = before[0].until_ns, after[0].since_ns
     if left is None or right is None or after[0].until_ns is None or (right - left) / SECOND < GAP_S:
         return None
-    waits = [h for h in view.events("wait") if _began(h) >= left - STATS_WINDOW_NS and _at(h) <= right + SECOND]
+    waits = [h for h in view.events("wait", "hang") if _began(h) >= left - STATS_WINDOW_NS and _at(h) <= right + SECOND]
     if any(left <= _at(h) <= right for h in view.hits_of("vllm-asleep")):
         return None
     if not still and not (waits and before[1].running):

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from forensics.analysis.case import Case
+from forensics.analysis.lives import line_number
 from forensics.engines import WORLD_LIMIT, Stated, profile
 from forensics.model import EngineInstance, LogHit, LogSpan
 
@@ -23,6 +24,7 @@ BENEATH = {"dynamo": "dynamo", "torch": "torchrun", "c10d": "torchrun", "nccl": 
 """What works for an engine, ranked: a subject of its own only where the whole folder shows no engine."""
 OF_A_RANK = frozenset({"exception", "start-failed", "worker-death", "hang"})
 """Lines that name the rank that they are about in a field, where their prefix names none."""
+BLOCK_LINES = 400
 _RANK_FILE = re.compile(r"(?:.*[-_])?rank[-_]?(\d{1,5})\Z", re.I)
 
 
@@ -128,9 +130,14 @@ def _first_rank(part: Part) -> int | None:
 def _place(case: Case, files: dict[tuple[str, str], Part]) -> None:
     """Write the ranks into the lines, so that no rule has to ask how this engine counts them."""
     placed = []
+    blocks: dict[tuple[str, str], LogHit] = {}
     for hit in case.of(LogHit):
         part = files.get((hit.node, hit.ref.source))
         rank = _rank(hit, part) if part else hit.rank
+        if part and rank is not None and hit.fields.get("exc_type"):
+            blocks[hit.node, hit.ref.source] = msgspec.structs.replace(hit, rank=rank)
+        elif part and rank is None and not hit.process and _in_block(hit, blocks.get((hit.node, hit.ref.source))):
+            rank = blocks[hit.node, hit.ref.source].rank
         fields = hit.fields
         if part and hit.event == "worker-death" and "rank" in fields:
             # a parent numbers the children of its own node
@@ -138,6 +145,14 @@ def _place(case: Case, files: dict[tuple[str, str], Part]) -> None:
             fields = fields | {"rank": str(rank)} if known else {name: text for name, text in fields.items() if name != "rank"}
         placed.append(msgspec.structs.replace(hit, rank=rank, fields=fields) if rank != hit.rank or fields is not hit.fields else hit)
     case.replace_all(LogHit, placed)
+
+
+def _in_block(hit: LogHit, block: LogHit | None) -> bool:
+    """Whether a line without a prefix is the last of a traceback above it: engines log a traceback as one message of many lines."""
+    if block is None or not 0 < line_number(hit.ref) - line_number(block.ref) <= BLOCK_LINES:
+        return False
+    said = block.fields.get("exc_message", "")[:60]
+    return bool(said) and said in hit.text
 
 
 def _joined(parts: list[Part]) -> list[Part]:

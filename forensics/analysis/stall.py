@@ -289,10 +289,9 @@ def _by_hang(view: View) -> Stall | None:
     if moved and moved.until_ns is not None and began.latest_ns < moved.until_ns <= at:
         began = TimeRange(earliest_ns=moved.until_ns, latest_ns=at, basis="inferred")
     again = [i for i in view.progress.log if i.moved and i.until_ns and i.until_ns > first.at.latest_ns]
-    kept = first.fields.get("soft") == "True"
-    until: TimeRange | None = first.at
-    if kept:  # it only reports
-        until = TimeRange(earliest_ns=again[0].until_ns or at, latest_ns=again[0].until_ns or at, basis="logged") if again else _end(view)
+    if again and first.fields.get("soft") == "True":
+        return None  # it only reports, and went on: see forensics.analysis.episodes
+    until = first.at if first.fields.get("soft") != "True" else _end(view)
     started = view.begun_ns is None or any(view.before(ready, first) for ready in view.events("ready")) or moved is not None
     ranks = sorted({h.rank for h in hangs if h.rank is not None})
     who = first.fields.get("who") or (f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}" if ranks else "the engine")

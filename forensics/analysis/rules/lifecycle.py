@@ -77,6 +77,7 @@ def _start_failed(view: View, failed: list[LogHit]) -> Finding:
         role=FindingRole.ROOT if own else FindingRole.CASCADE,
         processes=[process] if process else [],
         ranks=ranks,
+        nodes=[] if process else list(dict.fromkeys(h.node for h in at_once or [first])),
         since=first.at,
         does_not_show="a failure of its own: it waited in vain for others" if victim else "",
     )

@@ -34,6 +34,7 @@ def evaluate(view: View) -> Iterator[Finding]:
                     role=FindingRole.ROOT,
                     processes=[process] if process else [],
                     ranks=rank,
+                    nodes=[] if process else [hit.node],
                     since=hit.at,
                 )
             continue
@@ -53,6 +54,7 @@ def evaluate(view: View) -> Iterator[Finding]:
             role=FindingRole.ROOT,
             processes=[process] if process else [],
             ranks=rank,
+            nodes=[] if process else [hit.node],
             since=hit.at,
             does_not_show="; ".join(["whether it is the cause: a lost answer ends in a timeout sooner"] * too_old + others)
             or "why it raised: read the traceback at the cited line",
