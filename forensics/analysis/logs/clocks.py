@@ -41,6 +41,8 @@ class Clocks:
     """What the wrapper is constantly ahead of the process's clock, as the two stand on the lines; None where they agree."""
     zone_s: int = 0
     """What is taken off a wrapper's time that names no zone."""
+    behind_s: float = 0.0
+    """What is added to the process's clock where it stands alone on a line, so that all lines are on the wrapper's."""
     pairs: int = 0
     """Lines of the survey that carry both clocks."""
     wrapper: str = ""
@@ -53,14 +55,23 @@ class Clocks:
         outer, inner = line.wrapper_time, line.inner_time
         if outer is not None and (found := self._outer(outer, near)):
             return found
-        return self.calendar.read(inner, near, self.boot_ns) if inner is not None else None
+        if inner is None:
+            return None
+        found = self.calendar.read(inner, near, self.boot_ns)
+        return (
+            _moved(found, self.behind_s) if found and self.behind_s and inner.form not in ("clock", "boot") and not inner.zoned else found
+        )
 
     def _outer(self, stamp: Stamp, near: TimeRange | None) -> TimeRange | None:
         found = self.calendar.read(stamp, near, self.boot_ns)
         if found is None or not self.zone_s or stamp.zoned:
             return found
-        back = self.zone_s * SECOND
-        return TimeRange(earliest_ns=found.earliest_ns - back, latest_ns=found.latest_ns - back, basis=found.basis)
+        return _moved(found, -self.zone_s)
+
+
+def _moved(at: TimeRange, seconds: float) -> TimeRange:
+    by = round(seconds * SECOND)
+    return TimeRange(earliest_ns=at.earliest_ns + by, latest_ns=at.latest_ns + by, basis=at.basis)
 
 
 def survey(data: bytes | mmap, calendar: Calendar, boot_ns: int | None = None, hint: Hint | None = None) -> Clocks:
@@ -90,7 +101,16 @@ def measure(lines: Iterable[Peeled], calendar: Calendar, boot_ns: int | None = N
     offset = _constant(ahead)
     zone = round(offset / QUARTER_S) * QUARTER_S if offset is not None else 0
     is_zone = offset is not None and zone != 0 and abs(offset - zone) <= ZONE_SLACK_S
-    return Clocks(calendar, boot_ns, offset, zone if is_zone and not zoned else 0, len(ahead), wrapper, zoned)
+    return Clocks(
+        calendar,
+        boot_ns,
+        offset_s=offset,
+        zone_s=zone if is_zone and not zoned else 0,
+        behind_s=(float(zone) if zoned else 0.0) if is_zone else offset or 0.0,
+        pairs=len(ahead),
+        wrapper=wrapper,
+        zoned=zoned,
+    )
 
 
 def _constant(ahead: list[float]) -> float | None:

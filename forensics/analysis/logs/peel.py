@@ -21,7 +21,10 @@ RECORD_CHARS = 1024 * 1024
 WEAK_DEPTH = 3
 """So many ambiguous prefixes may stand one behind the other."""
 
-_COLOUR = re.compile(r"(?:\x1b|#033|\^\[)\[[0-9;:?]{0,24}[A-Za-z]")
+_COLOUR = re.compile(
+    r"(?:\x1b|#033|\^\[|\\(?:033|x1b|u001b))\[[0-9;:?]{0,24}[A-Za-z]"
+    r"|\[\d{1,3}(?:;\d{1,3}){0,5}m"  # the escape character itself was lost on the way
+)
 _EMBEDDED = re.compile(
     r"(?:\([A-Za-z_][\w\-]{0,60}(?: (?:[TPDE]P\d{1,4})| rank=\d{1,6})?,? pid=\d{1,9}(?:, ip=[^)\s]{1,64})?\) )?"
     r"(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d \[?[\w./\-]{1,120}:\d{1,6}\]"
@@ -52,7 +55,7 @@ def peel(text: str, hint: Hint | None = None) -> Peeled:
     """
     out = Peeled()
     text = text.rstrip("\r\n\0")
-    if "\x1b" in text or "#033[" in text or "^[[" in text:
+    if "\x1b" in text or "[0m" in text or ";0m" in text:
         text = _plain(text, out)
     known = hint.chain if hint is not None else ()
     chain: list[Format] = []
@@ -65,10 +68,13 @@ def peel(text: str, hint: Hint | None = None) -> Peeled:
         elif text[position] == "{" and (found := _record(text[position:], out)):
             form, text = found
             position = 0
-            if "\x1b" in text or "#033[" in text:
+            if "\x1b" in text or "[0m" in text or ";0m" in text:
                 text = _plain(text, out)
         elif "unknown" not in out.wrappers and not out.format and (start := _behind(text, position, out)) is not None:
             position = start
+            continue
+        elif text[position] == "\ufeff":
+            position += 1
             continue
         else:
             break

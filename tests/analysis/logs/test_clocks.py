@@ -66,6 +66,13 @@ def test_a_process_whose_clock_is_minutes_off():
     assert iso(at[0].earliest_ns) == "2026-09-01T09:00:00.300Z"
 
 
+def test_a_line_without_the_wrapper_is_on_its_clock_all_the_same():
+    alone = peel("INFO 09-01 17:00:00 [core.py:1] x")
+    assert iso(survey(text(utc, inner(8)), CAL).at(alone).earliest_ns) == "2026-09-01T09:00:00Z"
+    assert iso(survey(text(shifted(8), inner(8)), CAL).at(alone).earliest_ns) == "2026-09-01T17:00:00Z"
+    assert iso(survey(text(shifted(16), inner(8)), CAL).at(alone).earliest_ns) == "2026-09-01T17:00:00Z"
+
+
 def test_lines_that_waited_in_a_buffer_prove_no_offset():
     clocks, _ = times(text(utc, inner(), lines=20, lag=lambda i: 190 - 10 * i))
     assert clocks.offset_s is None

@@ -25,6 +25,7 @@ WRAPPERS = {
     "syslog5424": lambda s: "<30>1 2026-09-01T10:00:00Z node0 unit 4 - - " + s,
     "docker-json": lambda s: json.dumps({"log": s + "\n", "stream": "stderr", "time": "2026-09-01T10:00:00.1Z"}),
     "journald-json": lambda s: json.dumps({"__REALTIME_TIMESTAMP": "1788256800000000", "_HOSTNAME": "node0", "MESSAGE": s}),
+    "stern": lambda s: "vllm-6d5f-x2k4j engine " + s,
     "leading-time": lambda s: "2026-09-01 10:00:00.5 " + s,
     "ray-driver": lambda s: "(Actor(Inner) pid=4, ip=192.0.2.7) " + s,
     "torch-rank": lambda s: "[rank5]: " + s,
@@ -45,7 +46,7 @@ def test_wrappers_are_peeled_in_order_however_they_are_stacked(names, engine):
     for field in ("engine", "process", "pid", "rank", "level"):
         said = getattr(alone, field)
         assert said in ("", None) or getattr(out, field) == said
-    if set(names) - {"compose", "pod-prefix", "mpirun", "srun", "ray-driver", "torch-rank"}:
+    if set(names) - {"compose", "pod-prefix", "stern", "mpirun", "srun", "ray-driver", "torch-rank"}:
         assert iso(CAL.read(out.wrapper_time).earliest_ns).startswith("2026-09-01T10:00:00")
 
 
@@ -56,6 +57,23 @@ def test_five_deep_and_both_clocks():
     assert out.wrappers == ("colour", "compose", "kubectl-time", "ray-driver")
     assert (out.wrapper_time, out.inner_time) == (Stamp("iso", "2026-09-01T02:00:00.5Z"), Stamp("month-day", "09-01 10:00:00"))
     assert (out.process, out.pid, out.host, out.level, out.at, out.message) == ("EngineCore", 77, "192.0.2.7", "ERROR", "core.py:12", "x")
+
+
+def test_colours_in_the_ways_in_which_they_survive():
+    for begin, end in (
+        ("\x1b[1;36m", "\x1b[0;0m"),
+        ("[36m", "[0m"),
+        ("#033[36m", "#033[0m"),
+        ("^[[36m", "^[[0m"),
+        ("\\u001b[36m", "\\u001b[0m"),
+    ):
+        out = peel(f"{begin}(EngineCore pid=7){end} INFO 09-01 10:00:00 [core.py:1] x {begin}y{end}")
+        assert (out.pid, out.wrappers, out.message) == (7, ("colour",), "x y")
+    assert peel("INFO 09-01 10:00:00 [core.py:1] waited [5m]").message == "waited [5m]"
+
+
+def test_a_mark_at_the_head_of_the_file():
+    assert peel("\ufeffINFO 09-01 10:00:00 [core.py:1] x").message == "x"
 
 
 def test_of_several_outer_clocks_the_one_that_names_its_zone_counts():
