@@ -1,0 +1,60 @@
+"""From a folder to the finding: the rule log_clock_offset."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timedelta, timezone
+
+import pytest
+
+from forensics.analysis import analyze
+from forensics.model import Grade
+
+START = datetime(2026, 9, 1, 9, 0, tzinfo=timezone.utc)
+
+
+def at(seconds, hours=0):
+    return START + timedelta(seconds=seconds, hours=hours)
+
+
+def log(outer_hours=0, inner_hours=0, lag=0.4, outer="plain", lines=12):
+    out = []
+    for i in range(lines):
+        t = i * 10
+        inner = f"(EngineCore pid=77) INFO {at(t, inner_hours):%m-%d %H:%M:%S} [core.py:{i}] step {i}"
+        if i == lines - 1:
+            inner = f"(EngineCore pid=77) ERROR {at(t, inner_hours):%m-%d %H:%M:%S} [core.py:99] EngineCore encountered a fatal error."
+        passed = at(t + (lag(i) if callable(lag) else lag), outer_hours)
+        if outer == "docker":
+            out.append(json.dumps({"log": inner + "\n", "stream": "stdout", "time": f"{passed:%Y-%m-%dT%H:%M:%S.%f}Z"}))
+        elif outer == "kubectl":
+            out.append(f"{passed:%Y-%m-%dT%H:%M:%S.%f}Z {inner}")
+        else:
+            out.append(f"{passed:%Y-%m-%d %H:%M:%S.%f} {inner}")
+    return "\n".join(out) + "\n"
+
+
+def found(tmp_path, text):
+    (tmp_path / "node0.log").write_text(text)
+    report = analyze([tmp_path])
+    return report, [f for f in report.findings if f.id == "log-clock-offset"]
+
+
+@pytest.mark.parametrize("outer", ["plain", "kubectl", "docker"])
+def test_a_zone_apart_is_said_and_events_are_dated_by_one_clock(tmp_path, outer):
+    report, (finding,) = found(
+        tmp_path, log(outer=outer, outer_hours=5.5 if outer == "plain" else 0, inner_hours=0 if outer == "plain" else 9)
+    )
+    assert finding.grade is Grade.ESTABLISHED
+    assert ("5 h 30 min ahead" if outer == "plain" else "9 h 0 min behind") in finding.title
+    (died,) = [f for f in report.findings if f.id == "engine-died"]
+    assert abs(died.since.earliest_ns / 1e9 - at(110.4).timestamp()) < 1
+
+
+@pytest.mark.parametrize("lag", [0.4, lambda i: 110 - 10 * i + 1], ids=["at once", "from a buffer"])
+def test_clocks_that_agree_are_not_mentioned(tmp_path, lag):
+    assert not found(tmp_path, log(outer="kubectl", lag=lag))[1]
+
+
+def test_too_few_lines_prove_nothing(tmp_path):
+    assert not found(tmp_path, log(outer_hours=8, lines=2))[1]
