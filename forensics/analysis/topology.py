@@ -73,8 +73,13 @@ def _merge_logs(engines: list[EngineInstance], case: Case) -> list[EngineInstanc
 
 def _listen(case: Case) -> _Said:
     said = _Said()
+    speakers = {(s.node, s.ref.source): s.pids for s in case.of(LogSpan) if s.pids}
     for hit in case.of(LogHit):
         if hit.pid is None:
+            # a core of V0 and early V1 names no pid, its workers do: what it says is said of those that write into the same file
+            if hit.signature == "vllm-engine-config":
+                for pid in speakers.get((hit.node, hit.ref.source), ()):
+                    _configured(said, (hit.node, pid), hit)
             continue
         key = (hit.node, hit.pid)
         f = hit.fields
@@ -88,13 +93,16 @@ def _listen(case: Case) -> _Said:
             said.addresses[key] = f["init_method"]
             said.ranks.setdefault(key, RankId(rank=int(f["rank"]), world_size=int(f["world_size"])))
         elif hit.signature == "vllm-engine-config":
-            said.version[key] = f["version"]
-            config = f["config"]
-            found = {short: int(m[1][:9]) for short, name in _SIZES.items() if (m := re.search(rf"\b{name}=(\d+)", config))}
-            said.sizes[key] = {short: size for short, size in found.items() if 0 < size <= WORLD_LIMIT}
+            _configured(said, key, hit)
         elif hit.rank is not None:
             said.ranks.setdefault(key, RankId(rank=hit.rank))
     return said
+
+
+def _configured(said: _Said, key: tuple[str, int], hit: LogHit) -> None:
+    said.version[key] = hit.fields["version"]
+    found = {short: int(m[1][:9]) for short, name in _SIZES.items() if (m := re.search(rf"\b{name}=(\d+)", hit.fields["config"]))}
+    said.sizes[key] = {short: size for short, size in found.items() if 0 < size <= WORLD_LIMIT}
 
 
 def _with_ranks(engine: EngineInstance, said: _Said) -> EngineInstance:

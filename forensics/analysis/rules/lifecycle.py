@@ -118,8 +118,8 @@ def _ended_quietly(view: View) -> Iterator[Finding]:
     ends = [h for h in view.hits if h.feeds == "orderly-shutdown" and h.role == "teardown" and h.at and h.signature not in OF_OTHERS]
     broke = view.events("fatal", "death-told", "worker-death", "timeout", "told", "exception", "start-failed", "hang")
     # processes that were ended by the same signal tell of it, too
-    broke = [h for h in broke if h.fields.get("exit_code") not in ("-15", "-2")]
-    if not ends or broke or any(h.role == "root" for h in view.hits):
+    broke = [h for h in (*broke, *(h for h in view.hits if h.role == "root")) if h.fields.get("exit_code") not in ("-15", "-2")]
+    if not ends or broke:
         return
     lived = bool(view.events("ready")) or bool(view.progress.log)
     yield view.finding(
