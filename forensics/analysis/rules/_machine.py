@@ -14,6 +14,7 @@ from forensics.analysis.case import COMM_CHARS
 from forensics.analysis.times import SECOND
 from forensics.analysis.view import View
 from forensics.model import (
+    ContainerStatus,
     EngineProcess,
     EvidenceRef,
     FindingRole,
@@ -68,10 +69,19 @@ def part(view: View, at: TimeRange | None, *, lasting: bool = False) -> FindingR
         return FindingRole.CONTEXT
     if at is None:
         return FindingRole.ROOT if lasting else FindingRole.CONTEXT
-    if outlived(view, at) or (not lasting and view.begun_ns is not None and at.latest_ns < view.begun_ns):
-        return FindingRole.CONTEXT
+    begun, again = started_again(view)
+    if outlived(view, at) or (begun is not None and at.latest_ns < begun and (again or not lasting)):
+        return FindingRole.CONTEXT  # of an earlier life; to have started on it all the same is another finding
     first, slack = min(known, key=lambda k: k[0].earliest_ns)
     return FindingRole.TEARDOWN if at.earliest_ns > first.latest_ns + slack else FindingRole.ROOT
+
+
+def started_again(view: View) -> tuple[int | None, bool]:
+    """(when this life began, whether there was one before it)."""
+    containers = [c for c in view.on_nodes(ContainerStatus) if c.restarts and c.started]
+    started = max((c.started.earliest_ns for c in containers if c.started), default=None)
+    spoke = any(view.lives.of(h.node, h.ref, h.at) < view.life for h in view.every_hit)
+    return (view.begun_ns if view.begun_ns is not None else started), bool(view.life > 1 or containers or spoke)
 
 
 def grave(role: FindingRole) -> bool:

@@ -43,6 +43,8 @@ class Silence:
 
 
 def silences(view: View) -> list[Silence]:
+    if view.past:  # the end of a machine is the end of the last life
+        return []
     return [s for node in view.nodes if (s := _of(view, node)) is not None]
 
 

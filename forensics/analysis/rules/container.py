@@ -50,6 +50,7 @@ RULE = Rule(
     name="container",
     emits=("container-restarted",),
     about="The container that the engine runs in was restarted by its platform.",
+    applies=lambda view: "" if view.case.of(ContainerStatus) or view.case.of(PlatformEvent) else "no platform told of a container",
     evaluate=evaluate,
     false_positives="Restarts that are counted over the life of a pod may be weeks old.",
 )

@@ -22,6 +22,7 @@ def evaluate(view: View) -> Iterator[Finding]:
     ranks = {h.rank if h.rank is not None else view.rank_of(h.node, h.pid) for h in hits}
     # one process that says it may say it twice; nameless lines may be of anybody
     alone = len(reporters) == 1 and None not in ranks and len(ranks) == 1
+    alone = alone and all(d.fields.get("rank") in (None, *(str(r) for r in ranks)) for d in view.events("worker-death"))
     role = _part(view, at)
     where = next((h.fields["what"] for h in exact or hits if h.fields.get("what")), "")
     count = sum(h.count for h in hits)

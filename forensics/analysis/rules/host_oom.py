@@ -31,7 +31,7 @@ FOLLOWS_NS = 120 * SECOND
 
 def evaluate(view: View) -> Iterator[Finding]:
     kills = kills_of(view)
-    joined = [k for kill in kills if (k := _join(view, kill, kills)) is not None]
+    joined = [k for kill in kills if (k := join(view, kill, kills)) is not None]
     for kill, process, rank, refs, level in joined:
         role = part(view, kill.at)
         who = view.name(process) if process else f"rank {rank}" if rank is not None else "a process of the engine"
@@ -67,7 +67,7 @@ def kills_of(view: View) -> list[KernelEvent]:
 _Joined = tuple[KernelEvent, EngineProcess | None, int | None, list[EvidenceRef], Grade]
 
 
-def _join(view: View, kill: KernelEvent, kills: list[KernelEvent]) -> _Joined | None:
+def join(view: View, kill: KernelEvent, kills: list[KernelEvent]) -> _Joined | None:
     """Whose process was killed: by pid, else by the parent's own line about a worker that ended at that moment; None when not ours."""
     comm = kill.fields.get("comm", "")
     process = named_process(view, kill.node, kill.fields.get("pid"), comm)
@@ -111,7 +111,10 @@ def _killer(kill: KernelEvent) -> str:
 
 def _hinted(view: View) -> Iterator[Finding]:
     """Without the kernel's line: the platform's own word is worth more than an exit status."""
-    words: list[ContainerStatus | PlatformEvent] = [c for c in view.on_nodes(ContainerStatus) if c.reason == "OOMKilled"]
+    # the status tells of the container that ended last: of the life before the present one
+    before = view.past and view.life == view.lives.last - 1
+    ended = [c for c in view.case.of(ContainerStatus) if c.node in view.nodes and c.reason == "OOMKilled" and (before or not view.past)]
+    words: list[ContainerStatus | PlatformEvent] = [*ended]
     words += [p for p in view.on_nodes(PlatformEvent) if p.reason in ("OOMKilled", "OOMKilling", "SystemOOM")]
     samples = [m for m in view.on_nodes(MemorySample) if m.oom_kills is not None]
     counted = [
@@ -123,7 +126,7 @@ def _hinted(view: View) -> Iterator[Finding]:
         return
     at = next((w.ended if isinstance(w, ContainerStatus) else w.at for w in words), None) or next((c.at for c in counted), None)
     sure = bool(words or counted)
-    role = (part(view, at) if troubles(view) else FindingRole.CONTEXT) if sure else FindingRole.CONTEXT
+    role = FindingRole.ROOT if before and words else part(view, at) if sure else FindingRole.CONTEXT
     yield view.finding(
         "host-oom-kill",
         Grade.SUPPORTED if sure else Grade.POSSIBLE,

@@ -117,6 +117,9 @@ RULE = Rule(
     name="interposer",
     emits=("interposed-cuda-library", "interposer-deadlock"),
     about="A library between the program and the CUDA driver, and whether threads wait inside it.",
+    applies=lambda view: (
+        "" if any(view.case.of(k) for k in (MappedLibrary, ThreadStack, ConfigValue)) else "no maps, stacks or environment"
+    ),
     evaluate=evaluate,
     false_positives="LD_PRELOAD of an allocator (jemalloc, tcmalloc) has nothing to do with CUDA.",
     references=("HAMi-core libvgpu.so",),

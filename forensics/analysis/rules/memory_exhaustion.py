@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from forensics.analysis.rules._contract import CannotTell, Rule
-from forensics.analysis.rules._machine import named_process
-from forensics.analysis.rules.host_oom import kills_of
+from forensics.analysis.rules.host_oom import join, kills_of
 from forensics.analysis.times import SECOND
 from forensics.analysis.view import View
 from forensics.model import EvidenceRef, Finding, FindingRole, Grade, KernelEvent, MemorySample, Severity
@@ -26,7 +25,7 @@ def evaluate(view: View) -> Iterator[Finding]:
     pressed = [m for m in view.on_nodes(MemorySample) if (m.pressure_full_avg10 or 0) > 10]
     if killed or short:
         # a kill of somebody else, or at a time that nobody knows, may be another story
-        observed = any(_victim(view, e) for e in killed)
+        observed = any((j := join(view, e, killed)) and j[-1] is Grade.ESTABLISHED for e in killed)
         yield view.finding(
             "memory-exhaustion",
             Grade.ESTABLISHED if observed else Grade.SUPPORTED if pressed else Grade.POSSIBLE,
@@ -55,17 +54,12 @@ def evaluate(view: View) -> Iterator[Finding]:
     )
 
 
-def _victim(view: View, event: KernelEvent) -> bool:
-    """Whether it hit a process of this engine; a systemd unit or cgroup is not told apart."""
-    return named_process(view, event.node, event.fields.get("pid"), event.fields.get("comm")) is not None
-
-
 def _concerns(view: View, event: KernelEvent) -> bool:
     """Whether a kill belongs to this incident: it hit one of the engine's processes, or fell into the time around the onset.
 
     A kernel log reaches back to the boot; what was killed yesterday says nothing about today.
     """
-    if _victim(view, event):
+    if join(view, event, kills_of(view)) is not None:
         return True
     if event.at is None:
         return True

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from forensics.analysis.rules._contract import Rule
-from forensics.analysis.rules._machine import first_at, troubles
+from forensics.analysis.rules._machine import first_at, ranks_of_gpu, started_again, troubles
 from forensics.analysis.times import iso
 from forensics.analysis.view import View
-from forensics.model import ContainerStatus, Finding, FindingRole, Grade, KernelEvent, Severity
+from forensics.model import Finding, FindingRole, Grade, KernelEvent, Severity
 
 LASTING = ("gpu-off-bus", "gpu-nvlink-fault", "gpu-hardware-failure")
 
 
 def evaluate(view: View) -> Iterator[Finding]:
-    begun, again = _begun(view)
+    begun, again = started_again(view)
     if begun is None or not again or not troubles(view):
         return
     told = [e for e in view.kernel_feeding(*LASTING) if e.role == "root" and "nonfatal" not in e.text.lower()]
@@ -23,6 +23,7 @@ def evaluate(view: View) -> Iterator[Finding]:
     if not faults:
         return
     first = first_at(faults)
+    ranks = dict.fromkeys(r for e in faults for r in ranks_of_gpu(view, e.node, e.fields.get("bus", ""))[0])
     yield view.finding(
         "relaunch-on-faulted-fabric",
         Grade.ESTABLISHED,
@@ -31,21 +32,11 @@ def evaluate(view: View) -> Iterator[Finding]:
         severity=Severity.CRITICAL,
         role=FindingRole.ROOT,
         nodes=list(dict.fromkeys(e.node for e in faults)),
+        ranks=ranks,
         since=first,
         does_not_show="that a reset would have been enough",
         next_steps=["reset the GPU and the fabric, or take the node out, before the next start"],
     )
-
-
-def _begun(view: View) -> tuple[int | None, bool]:
-    """(when this life began, whether there was one before it)."""
-    containers = [c for c in view.on_nodes(ContainerStatus) if c.restarts and c.started]
-    started = max((c.started.earliest_ns for c in containers if c.started), default=None)
-    return (view.begun_ns if view.begun_ns is not None else started), bool(view.life > 1 or containers or _spoke_before(view))
-
-
-def _spoke_before(view: View) -> bool:
-    return any(view.lives.of(h.node, h.ref, h.at) < view.life for h in view.every_hit)
 
 
 def _healed(view: View, fault: KernelEvent, begun: int) -> bool:

@@ -118,6 +118,7 @@ RULE = Rule(
     name="shm",
     emits=("shm-exhausted", "shm-leak-across-restarts"),
     about="Shared memory of the host or container ran out, and of what.",
+    any_of=("log", "memory"),
     of_nodes=True,
     evaluate=evaluate,
     false_positives="A full disk has the same errno: only paths of shared memory count. /dev/shm of a host holds others' segments.",
