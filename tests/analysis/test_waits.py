@@ -265,6 +265,15 @@ def test_the_rank_whose_delivery_thread_stands_inside_a_result_is_the_root(scene
     assert "Ready.synchronize (engine/tables.py" in told.by_id["rank-not-responding"].title
 
 
+def test_a_rank_that_waits_for_a_peer_is_not_named_for_an_answer_that_is_late(scene, tell):
+    s = scene()
+    s.hang(1, ["transfer (engine/kv.py)", *IN_COLLECTIVE[1:]])
+    s.everywhere(WORKER, IN_EVENT, thread="WorkerAsyncOutputCopy")
+    told = tell(s)
+    assert all(f.ranks != (0,) for f in told.report.findings if f.id == "rank-not-responding")
+    assert told.root[1] != 0
+
+
 def test_a_delivery_thread_that_waits_for_its_gpu_may_wait_for_a_peer(scene, tell):
     s = scene()
     s.hang(0, WORKER_IDLES)

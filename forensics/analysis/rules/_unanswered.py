@@ -48,6 +48,9 @@ def undelivered_answer(view: View) -> Iterator[Finding]:
     for worker in view.standing:
         if not asked or not worker.rank or worker.rank.rank != view.output_rank:
             continue
+        main = view.main_thread(worker)
+        if main is not None and main.state == "collective" and main.steady:
+            continue  # it is itself waiting for a peer: its answer is late because that one is
         # of its delivery threads also one at the lock of the queue that it takes from: hence not view.delivering
         carriers = [t for t in view.threads_of(worker) if t.name in view.profile.delivery_threads]
         # a GPU may itself wait for a peer, inside a collective's kernel; so may a line that is no known wait (an event of torch's own)
