@@ -14,7 +14,7 @@ _SINCE = re.compile(
     r"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d)?\s?(?:Z|[+-]\d\d:?\d\d)?)\s*$"
 )
 _UPTIME = re.compile(
-    r"^\s*\d\d:\d\d:\d\d up (?:(\d{1,5}) days?, +)?(?:(\d{1,2}):(\d\d)|(\d{1,2}) min)?,? +(?:\d+ users?, +)?load averages?: ([\d.]+)"
+    r"^\s*\d\d:\d\d:\d\d up +(?:(\d{1,5}) days?, +)?(?:(\d{1,2}):(\d\d)|(\d{1,2}) min)?,? +(?:\d+ users?, +)?load averages?: ([\d.]+)"
 )
 _BTIME = re.compile(r"^btime (\d{9,11})$")
 

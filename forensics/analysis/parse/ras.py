@@ -157,7 +157,8 @@ def _status(inp: Input, sheet: Sheet, comm: _Comm, at: TimeRange | None) -> Comm
 
 def mend(text: str) -> str:
     """JSON as NCCL 2.28.9 writes it, with its commas put right. Text inside of strings is left as it is."""
-    parts = re.split(r'("(?:[^"\\]|\\.)*")', text)
+    # a string without an end takes the rest: tried anew at each of its quotes it would take forever
+    parts = re.split(r'("(?:[^"\\]|\\.)*\\?(?:"|\Z))', text, flags=re.S)
     # joined with marks, so that a pattern may look across a string without looking into one
     plain_text = "".join(part if i % 2 == 0 else f"\x00{i}\x01" for i, part in enumerate(parts))
     plain_text = re.sub(r",(?=\s*[}\]])", "", plain_text)

@@ -71,7 +71,7 @@ def recognise(name: str, head: str) -> bool:
         # an empty folder is an answer too, but only its name says of what
         return "shm" in name.lower() and bool(lines) and all(re.match(r"total \d|d[rwxtT-]{9}|ls: ", line) for line in lines)
     ours = "shm" in name.lower() or any("/dev/shm" in line for line in lines) or any(_OURS.match(row) for row in rows)
-    return ours and len(rows) * 2 >= sum(1 for line in lines if not line.startswith("d"))
+    return ours and len(rows) * 2 >= sum(not re.match(r"d|total \d|/\S*:$|ls: ", line) for line in lines)
 
 
 PARSER = Parser("shm", ("shm-list",), recognise, parse)
