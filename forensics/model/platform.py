@@ -139,6 +139,8 @@ class CollectiveRecord(Observation, frozen=True, kw_only=True, omit_defaults=Tru
     pending: str = ""
     """Name of the oldest collective that has not ended ("nccl:all_reduce")."""
     pending_seq: int | None = None
+    members: tuple[int, ...] = ()
+    """Ranks of the group, where the recorder lists them: groups that share a description are told apart by them."""
     frames: tuple[Frame, ...] = ()
 
 

@@ -40,15 +40,28 @@ def parse(inp: Input, sink: Sink) -> None:
         groups.setdefault(_word(entry.get("pg_id")), []).append(entry)
     for key in list(dict.fromkeys([*map(_word, status), *groups]))[:GROUPS_MAX]:
         told = next((v for k, v in status.items() if _word(k) == key and isinstance(v, dict)), {})
-        _group(inp, sink, rank, key, told, groups.get(key, []), _config(config, key))
+        _group(inp, sink, rank, key, told, groups.get(key, []), _config(config, key), _members(config, key))
 
 
 def _config(config: dict[Any, Any], key: str) -> str:
     return next((_word(v.get("desc")) or _word(v.get("name")) for k, v in config.items() if _word(k) == key and isinstance(v, dict)), "")
 
 
+def _members(config: dict[Any, Any], key: str) -> tuple[int, ...]:
+    """ "[0, 1, 2]" of the group; gloo, which has one group in a dump, files it under an empty name."""
+    listed = next((v for k, v in config.items() if isinstance(v, dict) and (_word(k) == key or len(config) == 1)), {})
+    return tuple(int(n) for n in re.findall(r"\d{1,6}", _word(listed.get("ranks")))[:GROUPS_MAX])
+
+
 def _group(
-    inp: Input, sink: Sink, rank: int | None, key: str, told: dict[Any, Any], entries: Sequence[dict[str, Any]], description: str
+    inp: Input,
+    sink: Sink,
+    rank: int | None,
+    key: str,
+    told: dict[Any, Any],
+    entries: Sequence[dict[str, Any]],
+    description: str,
+    members: tuple[int, ...] = (),
 ) -> None:
     collective = [e for e in entries if e.get("is_p2p") is not True]
     numbers = {id(e): _int(e.get("collective_seq_id", e.get("seq_id"))) for e in collective}
@@ -103,6 +116,7 @@ def _group(
             last_completed=completed,
             pending=plain(_word(pending.get("profiling_name"))) if pending else "",
             pending_seq=numbers[id(pending)] if pending else None,
+            members=members,
             frames=bounded(frames),
         )
     )

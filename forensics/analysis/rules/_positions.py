@@ -16,6 +16,7 @@ STATUS = (
     *("torch-dump-signal", "torch-timeout-signal"),
 )
 TIMEOUT = "torch-watchdog-timeout"
+WAITS = ("nccl-watchdog-timeout", "heartbeat-monitor-abort", "symptom-peer-loss", "symptom-ray-channel-timeout")
 PAIRWISE = re.compile(r"(?i)^(?:nccl:|gloo:)?(?:send|recv|_?coalesced|isend|irecv)")
 """Operations between two ranks: with them in a group the ranks' counts differ in a healthy run too."""
 SAME_SIZE = frozenset({"ALLREDUCE", "BROADCAST", "_ALLGATHER_BASE", "_REDUCE_SCATTER_BASE"})
@@ -110,8 +111,8 @@ def rank_of(hit: LogHit) -> int | None:
 
 
 def stuck(view: View) -> list[EvidenceRef]:
-    """What says that the ranks do not merely happen to differ at a moment of a running job."""
-    fired = [h for h in view.feeding("nccl-watchdog-timeout", "heartbeat-monitor-abort") if h.role == "cascade"]
+    """What says that the ranks do not merely happen to differ at a moment of a running job: a wait that reached its limit, a standstill."""
+    fired = [h for h in view.feeding(*WAITS) if h.role == "cascade" and (h.limit_s or h.feeds in WAITS[:2])]
     fired += view.events("timeout", "hang")
     if fired:
         return [h.ref for h in fired[:2]]
@@ -141,13 +142,12 @@ def _by_ras(view: View) -> Iterator[Group]:
 
 
 def _by_recorder(view: View) -> Iterator[Group]:
-    told: dict[str, dict[int, list[CollectiveRecord]]] = {}
+    told: dict[tuple[str, tuple[int, ...]], dict[int, list[CollectiveRecord]]] = {}
     for record in view.case.of(CollectiveRecord):
         if record.rank is not None and record.node in view.nodes and not view.past:
-            told.setdefault(record.group, {}).setdefault(record.rank, []).append(record)
-    for name, ranks in told.items():
-        members = {m for records in ranks.values() for r in records for m in getattr(r, "members", ())}
-        group = Group(name, "recorder", size=len(members) or world(view))
+            told.setdefault((record.group, record.members), {}).setdefault(record.rank, []).append(record)
+    for (name, members), ranks in told.items():
+        group = Group(name, "recorder", size=len(members) or world(view), named=bool(members) or name == "default_pg")
         group.repeated = True
         for rank, records in ranks.items():
             records.sort(key=lambda r: (r.at.earliest_ns if r.at else 0, r.ref.source))
