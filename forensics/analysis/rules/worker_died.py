@@ -25,7 +25,7 @@ def evaluate(view: View) -> Iterator[Finding]:
         ranks = _ranks(hit, who)
         reported |= set(ranks)
         # several processes printed a device error before: the first to be reaped is not known to be the first to fail
-        errors = [e for e in view.hits_of("cuda-error") if view.before(e, hit)]
+        errors = [e for e in view.feeding("cuda-illegal-access") if view.before(e, hit)]
         shared = sum(e.count for e in errors) > 1 and view.engine.world_size != 1
         refs = [hit.ref, *(e.ref for e in errors[:3])]
         yield _finding(view, who, ranks, hit.at, refs, _status(hit.fields.get("exit_code", "")), shared, hit.fields.get("worker_pid", ""))
