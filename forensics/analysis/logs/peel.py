@@ -18,6 +18,8 @@ LEAD_CHARS = 240
 RECORD_CHARS = 1024 * 1024
 """A longer JSON line is not decoded: it is no log record."""
 
+KNOWN = ('{"', "Traceback (most recent call last)", 'File "')
+"""What nobody else's line begins with."""
 WEAK_DEPTH = 3
 """So many ambiguous prefixes may stand one behind the other."""
 
@@ -116,8 +118,11 @@ def _fitting(
         return known[depth], m
     for form in BY_FIRST_CHARACTER.get(text[position], ()):
         m = form.pattern.match(text, position)
-        if m and (not form.weak or (hint is not None and form.name in hint.seen) or _known_at(text, m.end())):
-            return form, m
+        if m is None or (form.weak and not (hint is not None and form.name in hint.seen) and not _known_at(text, m.end())):
+            continue
+        if form.weak and hint is not None:
+            hint.seen.add(form.name)
+        return form, m
     return None, None
 
 
@@ -127,7 +132,7 @@ def _known_at(text: str, position: int, depth: int = 0) -> bool:
         position = m.end()
     if position >= len(text):
         return False
-    if text.startswith('{"', position):
+    if text.startswith(KNOWN, position):
         return True
     for form in BY_FIRST_CHARACTER.get(text[position], ()):
         m = form.pattern.match(text, position)
@@ -179,5 +184,4 @@ def _remember(hint: Hint, out: Peeled, chain: list[Format]) -> None:
     elif out.format == "bracketed":
         out.engine = hint.engine if hint.engine == "sglang" else ""
     if out.format and tuple(chain) != hint.chain:
-        hint.seen.update(f.name for f in chain if f.weak)
         hint.chain = tuple(chain)
