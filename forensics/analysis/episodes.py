@@ -97,6 +97,8 @@ def parked(view: View) -> list[Parked]:
             found += _parked(view, run, interval)
             run = []
         found += _parked(view, run, None)
+    for replica in view.progress.replicas:
+        found += _scraped(view, [i for i in view.progress.metrics if i.replica == replica])
     return sorted(found, key=lambda p: p.since.earliest_ns)
 
 
@@ -117,6 +119,20 @@ def _parked(view: View, run: list[Told], after: Interval | None) -> list[Parked]
         until = point(ended)
     seconds = (last - first) / SECOND if len(run) > 1 else silence
     return [Parked(tuple(s for _, s in run), run[0][1].at or point(first), until, seconds, len(run) == 1)]
+
+
+def _scraped(view: View, intervals: list[Interval]) -> Iterator[Parked]:
+    """The same told by scrapes at the end of the evidence: counters equal, a queue, and nothing that runs."""
+    by_ref = {(s.ref.source, s.ref.locator): s for s in view.progress.samples if s.via == "metrics"}
+    run: list[Interval] = []
+    for i in reversed(intervals):
+        if i.moved or i.running or not i.waiting:
+            break
+        run.append(i)
+    lines = [s for i in reversed(run) for r in i.refs if (s := by_ref.get((r.source, r.locator)))]
+    if len(run) > 1 and lines and lines[0].at and lines[-1].at and lines[-1].waiting and lines[0].waiting:
+        seconds = (lines[-1].at.latest_ns - lines[0].at.earliest_ns) / SECOND
+        yield Parked(tuple(lines), lines[0].at, None, seconds, silent=False)
 
 
 def holes(view: View) -> list[Hole]:

@@ -21,6 +21,8 @@ STILL_ENOUGH_S = 12.0
 """Shorter stillness is an ordinary slow step on a large model or a loaded machine."""
 STEPS_ENOUGH = 5.0
 """…and so is stillness shorter than this many mean steps."""
+PAUSE_NS = 30 * SECOND
+"""Lines that are printed with a step come every few seconds as long as there is work."""
 KV_STEP = 0.002
 """A rise of the cache's fill between two stats lines that is more than its rounding (0.1 %)."""
 COUNTERS = ("steps", "generation_tokens", "prompt_tokens")
@@ -149,11 +151,16 @@ def _stats(s: ProgressSample, before: ProgressSample | None) -> Interval:
         refs=(s.ref,),
         via="log",
         replica=s.dp_rank,
-        rate=generated,
+        rate=None if s.step and _paused(before, until) else generated,
         running=s.running,
         waiting=s.waiting,
         prompt_only=(prompt > 0 or filling) and generated == 0,
     )
+
+
+def _paused(before: ProgressSample | None, until: int | None) -> bool:
+    """Whether the line before is so old that nothing was done in between: the rate of a line spreads its tokens over the pause."""
+    return before is None or before.at is None or until is None or until - before.at.latest_ns > PAUSE_NS
 
 
 def _pair(a: ProgressSample, b: ProgressSample, replica: str) -> Interval | None:

@@ -27,8 +27,9 @@ def crawling(view: View) -> list[Told]:
         run: list[Told] = []
         for interval, s in reversed(lines):
             rate = (s.generation_tps or 0.0) / (s.running or 1)
+            slow = 0 < rate < (CRAWLS if s.waiting else ALONE)
             # a step that also computes prompts is not slow
-            if not (interval.moved and s.running and 0 < rate < (CRAWLS if s.waiting else ALONE) and (s.prompt_tps or 0) < 1):
+            if interval.rate is None or not (interval.moved and s.running and slow and (s.prompt_tps or 0) < 1):
                 break
             run.append((interval, s))
         if _span_s(run) >= CRAWL_S and len(run) > len(found):

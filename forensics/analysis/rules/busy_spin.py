@@ -61,10 +61,13 @@ def _by_rate(view: View, named: set[tuple[str, int]]) -> Iterator[Finding]:
         if not samples or (process.info.node, process.pid) in named:
             continue
         top = samples[-1]
+        # a look of unknown time may come from before the engine went idle
+        moved = [i.until_ns for lines in episodes.told(view) for i, _ in lines if i.moved and i.until_ns is not None]
+        then = not moved or (top.at is not None and top.at.earliest_ns > max(moved))
         where = f" {shares[0].function} ({shares[0].file})" if shares else ""
         yield view.finding(
             "idle-cpu-spin",
-            grade(observed=True),
+            grade(observed=then, agreeing=2),
             title=f"{view.name(process)} burns {top.percent:.0f}% of a CPU while nothing is outstanding"
             + (f", polling in{where}" if where else ""),
             because=[top.ref, *(f.ref for f in shares[:2]), *(i.refs[0] for lines in episodes.told(view) for i, _ in lines[-1:])],

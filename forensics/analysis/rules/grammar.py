@@ -1,4 +1,4 @@
-"""Structured output: a grammar that is compiled in the way of everything, and a matcher that was asked after its end."""
+"""Structured output: a grammar's matcher that was asked after its end, and a step that never gets past it."""
 
 from __future__ import annotations
 
@@ -6,24 +6,18 @@ import re
 from collections.abc import Iterator
 
 from forensics.analysis.rules._contract import Rule, grade
-from forensics.analysis.stacks import frame_text
 from forensics.analysis.times import SECOND
 from forensics.analysis.view import View
-from forensics.model import EvidenceRef, Finding, FindingRole, LogHit, Role, Severity
+from forensics.model import EvidenceRef, Finding, FindingRole, LogHit, Severity
 
 _SPECULATIVE = re.compile(
     r"speculative_config\W+(?:SpeculativeConfig\(|\{)|num_speculative_tokens\W+[1-9]|speculative_algorithm\W+[A-Z]|speculative_model\W+\w{5,}"
-)
-_COMPILES = re.compile(
-    r"(?m)^\S*(?:compile_(?:json_schema|grammar|regex|structural_tag|builtin_json_grammar)|GrammarCompiler\.\w+) \("
-    r"|\((?:xgrammar/compiler|outlines_core/\w+|outlines/fsm/\w+|llguidance/\w+)\.py"
 )
 NEAR_NS = 15 * SECOND
 """A line counts as the last sign before a standstill within this of the last movement, the width of a stats line and a bit."""
 
 
 def evaluate(view: View) -> Iterator[Finding]:
-    yield from _compiling(view)
     hits = view.feeding("grammar-matcher-after-termination")
     # the matcher warns at the end of many good answers: where the engine went on after it, there is nothing to tell
     last = [h for h in hits if not _went_on(view, h)]
@@ -32,10 +26,14 @@ def evaluate(view: View) -> Iterator[Finding]:
 
 
 def _went_on(view: View, hit: LogHit) -> bool:
+    """Whether tokens flowed after this line, or nothing was left to do."""
     if hit.at is None:
         return True
     witnesses = (*view.progress.log, *view.progress.metrics)
-    return any(i.moved and i.since_ns is not None and i.since_ns >= hit.at.latest_ns for i in witnesses)
+    if any(i.moved and i.since_ns is not None and i.since_ns >= hit.at.latest_ns for i in witnesses):
+        return True
+    # its request may have been the last one
+    return any(i.held is False and i.until_ns is not None and i.until_ns >= hit.at.latest_ns for i in witnesses)
 
 
 def _after_end(view: View, hits: list[LogHit]) -> Iterator[Finding]:
@@ -88,33 +86,12 @@ def _speculative(view: View) -> list[EvidenceRef]:
     return [h.ref for h in (*told, *(h for h in texts if _SPECULATIVE.search(" ".join((h.text, *h.fields.values())))))]
 
 
-def _compiling(view: View) -> Iterator[Finding]:
-    mains = [(p, t) for p in view.engine.processes if p.role in (Role.CORE, Role.API) and (t := view.main_thread(p))]
-    inside = [(p, t) for p, t in mains if all(_COMPILES.search(frame_text(s.frames)) for s in t.samples)]
-    late = [h for h in view.feeding("grammar-compile-blocking") if h.role == "root"]
-    if not inside and not late:
-        return
-    twice = any(len(t.samples) > 1 for _, t in inside)
-    yield view.finding(
-        "grammar-compile-blocking",
-        grade(observed=twice or bool(late), agreeing=1),
-        title="A grammar is compiled in the main thread, and nothing else gets on meanwhile"
-        if inside
-        else "A grammar was not compiled within its limit; the requests that need it wait",
-        because=[*(t.last.ref for _, t in inside), *(h.ref for h in late[:2])],
-        severity=Severity.WARNING,
-        role=FindingRole.ROOT if inside and view.stall else FindingRole.CONTEXT,
-        processes=[p for p, _ in inside],
-        since=inside[0][1].samples[0].at if inside else late[0].at,
-        does_not_show="which schema it is",
-    )
-
-
 RULE = Rule(
     name="grammar",
-    emits=("grammar-compile-blocking", "grammar-matcher-after-termination", "grammar-spec-livelock"),
-    about="A grammar for structured output blocks the engine, or was driven past its end right before tokens stopped.",
-    any_of=("log", "stacks"),
+    emits=("grammar-matcher-after-termination", "grammar-spec-livelock"),
+    about="A grammar for structured output was driven past its end, right before tokens stopped.",
+    requires=("log",),
+    optional=("stacks",),
     evaluate=evaluate,
     false_positives="The warning about the stop token is ordinary under speculative decoding: followed by traffic it is not told.",
     references=("xgrammar cpp/grammar_matcher.cc", "vllm v1/structured_output/__init__.py grammar_bitmask"),

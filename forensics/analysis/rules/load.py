@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from forensics.analysis import episodes
 from forensics.analysis.progress import Interval
 from forensics.analysis.rules._contract import Rule, grade
 from forensics.analysis.times import SECOND, duration
@@ -33,7 +34,9 @@ def evaluate(view: View) -> Iterator[Finding]:
             until=_range(onset),
             does_not_show="the mix of prompt lengths and aborts",
         )
-    backlog = _backlog(before)
+    # replicas have queues of their own
+    replicas = dict.fromkeys(i.replica for i in before)
+    backlog = max((_backlog([i for i in before if i.replica == r]) for r in replicas), key=len, default=[])
     if backlog:
         first, last = backlog[0], backlog[-1]
         seconds = ((last.until_ns or 0) - (first.since_ns or 0)) / SECOND
@@ -52,6 +55,8 @@ def evaluate(view: View) -> Iterator[Finding]:
 def _onset(view: View) -> int | None:
     if view.stall:
         return view.stall.since.latest_ns
+    if runs := episodes.parked(view):
+        return runs[-1].since.latest_ns
     ends = [h.at.earliest_ns for h in view.events("exception", "worker-death", "fatal") if h.at]
     return min(ends, default=None)
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from forensics.analysis import episodes
 from forensics.analysis.episodes import Parked
+from forensics.analysis.rules._capacity import tokens, too_big
 from forensics.analysis.rules._contract import Rule, grade
 from forensics.analysis.rules._transfers import connector, transfer_troubles
 from forensics.analysis.times import SECOND, duration
@@ -19,9 +20,9 @@ HOLDS = 0.004
 
 
 def evaluate(view: View) -> Iterator[Finding]:
-    runs = episodes.parked(view)
+    runs = [r for r in episodes.parked(view) if not _asleep(view, r)]
     for run in runs[-4:]:
-        big = _too_big(view, run)
+        big = too_big(view, run)
         yield _alive(view, run)
         if big:
             yield _unschedulable(view, run, *big)
@@ -29,11 +30,18 @@ def evaluate(view: View) -> Iterator[Finding]:
             yield _on_kv(view, run)
 
 
+def _asleep(view: View, run: Parked) -> bool:
+    """Whether the engine had been put to sleep and not woken: then it lets nobody in on purpose."""
+    told = [h for h in view.hits_of("vllm-asleep", "vllm-awake") if h.at and h.at.earliest_ns <= run.since.latest_ns]
+    return bool(told) and told[-1].signature == "vllm-asleep"
+
+
 def _alive(view: View, run: Parked) -> Finding:
+    where = f" in replica {run.lines[-1].dp_rank}" if view.engine.dp_size > 1 else ""
     return view.finding(
         "engine-alive-not-progressing",
         Grade.ESTABLISHED if run.span_s >= REPEATED_S and not run.silent else Grade.SUPPORTED,
-        title=f"Nothing ran while {run.waiting:g} request(s) waited, for {duration(run.span_s)}: the loop answers and lets nobody in",
+        title=f"Nothing ran while {run.waiting:g} request(s) waited{where}, for {duration(run.span_s)}: nobody is let in",
         because=run.refs,
         severity=Severity.WARNING if run.until else Severity.CRITICAL,
         role=FindingRole.CASCADE,
@@ -42,31 +50,6 @@ def _alive(view: View, run: Parked) -> Finding:
         does_not_show="which request or which resource is waited for",
         would_settle=["request logging (lengths of prompts)", "stacks and live queues of the core"],
     )
-
-
-def _too_big(view: View, run: Parked) -> tuple[LogHit, LogHit, list[LogHit]] | None:
-    """(request, capacity, its abort): a prompt that came before the queue stood still and needs more than all blocks together."""
-    sizes = [h for h in view.hits_of("vllm-kv-cache-size") if not h.at or h.at.earliest_ns <= run.since.earliest_ns]
-    if not sizes:
-        return None
-    size = min(sizes, key=tokens)
-    gone = [h for h in view.hits_of("vllm-request-aborted", "vllm-request-client-gone") if h.at]
-    before = [i.since_ns for i in view.progress.log if i.moved and i.since_ns is not None and (i.until_ns or 0) <= run.since.earliest_ns]
-    end = run.until.latest_ns if run.until else None
-    for request in view.hits_of("vllm-request-received"):
-        if not request.at or tokens(request) <= tokens(size) or request.at.earliest_ns > run.since.latest_ns:
-            continue
-        aborts = [a for a in gone if a.at and a.fields.get("request", "?").startswith(request.fields["request"])]
-        early = any(a.at and a.at.latest_ns < run.since.earliest_ns for a in aborts)
-        # what came long before, while others still moved, was let in or refused then
-        if not early and request.at.latest_ns >= max(before, default=0):
-            return request, size, [a for a in aborts if end is None or (a.at and a.at.earliest_ns <= end)]
-    return None
-
-
-def tokens(hit: LogHit) -> int:
-    digits = hit.fields.get("tokens", "").replace(",", "")
-    return int(digits) if digits.isdigit() else 0
 
 
 def _unschedulable(view: View, run: Parked, request: LogHit, size: LogHit, aborts: list[LogHit]) -> Finding:

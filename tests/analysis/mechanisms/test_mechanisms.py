@@ -170,19 +170,22 @@ def test_a_limit_at_its_default_was_not_raised(tmp_path):
 TOP = "  PID USER  %CPU COMMAND\n  310 root  {core} VLLM::EngineCore\n  430 root  {rank} VLLM::Worker_TP0\n"
 
 
-def idle(tail: int = 6) -> Log:
+def idle(tail: int = 6, served: bool = False) -> Log:
     log = Log()
     log.line(-690, "Worker_TP0", 430, "rank 0 in world size 2 is assigned as DP rank 0, PP rank 0, PCP rank 0, TP rank 0, EP rank N/A")
-    log.flow(-100, 0)
+    if served:
+        log.flow(-100, 0)
     for i in range(tail):
         log.stats(10 * i, 0.0, 0, 0, 0.0)
     return log
 
 
-def test_a_reader_that_polls_while_nothing_is_outstanding_is_a_cost(tmp_path):
-    t = told(tmp_path, node0=idle(), node0_top_txt=TOP.format(core=99.8, rank=100.2))
+@pytest.mark.parametrize(("served", "grade"), [(False, "established"), (True, "supported")])
+def test_a_reader_that_polls_while_nothing_is_outstanding_is_a_cost(tmp_path, served, grade):
+    """A look of unknown time may be from before the engine went idle."""
+    t = told(tmp_path, node0=idle(served=served), node0_top_txt=TOP.format(core=99.8, rank=100.2))
     found = [f for f in t.report.findings if f.id == "idle-cpu-spin"]
-    assert {f.grade.value for f in found} == {"established"} and {f.pids for f in found} == {(310,), (430,)}
+    assert {f.grade.value for f in found} == {grade} and {f.pids for f in found} == {(310,), (430,)}
     assert t.state == "healthy" and "engine-stalled" not in t.by_id
 
 
@@ -194,3 +197,10 @@ def test_the_same_processes_at_work_are_not_idle(tmp_path):
 
 def test_an_idle_process_that_sleeps_does_not_spin(tmp_path):
     assert "idle-cpu-spin" not in told(tmp_path, node0=idle(), node0_top_txt=TOP.format(core=2.1, rank=0.7)).by_id
+
+
+def test_a_warning_at_the_end_of_the_last_answer_is_not_told(tmp_path):
+    log = Log(config=SPEC).flow(-100, 2)
+    log.raw(MATCHER.format(3, 612)).stats(10, 0.0, 0, 0, 0.0)
+    t = told(tmp_path, node0=log)
+    assert not [i for i in t.by_id if i.startswith("grammar-")] and t.state == "healthy"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.analysis.mechanisms.logs import T0, Log, told
+from tests.analysis.mechanisms.logs import T0, Log, sglang, told
 
 KV = "GPU KV cache size: {:,} tokens"
 ASK = "Received request {}: params: SamplingParams(n=1, max_tokens=64), prompt_token_ids_len: {}, lora_request: None."
@@ -142,3 +142,63 @@ def test_an_engine_that_only_computes_prompts_has_no_long_one(tmp_path):
     for i in range(30):
         log.stats(10 * i, 0.0, 3, 0, 20.0 + (i % 3), prompt=5200.0)
     assert told(tmp_path, node0=log).grade("long-prefill") is None
+
+
+def test_a_prompt_that_is_too_long_waits_behind_those_that_still_run(tmp_path):
+    """It came under load: the others drain for minutes, and only then the queue stands still."""
+    log = Log()
+    log.core_says(-701, KV.format(65_536), "INFO")
+    log.flow(-200, 0)
+    log.line(2, "APIServer", 7, ASK.format("chatcmpl-huge", 90_500))
+    for i in range(20):
+        log.stats(10 + 10 * i, 90.0, 6 - i // 4, 1 + i // 5, 30.0)
+    for i in range(6):
+        log.stats(210 + 10 * i, 0.0, 0, 5, 0.0)
+    assert told(tmp_path, node0=log).grade("scheduler-head-of-line-unschedulable") == "established"
+
+
+def test_a_replica_that_lets_nobody_in_beside_one_that_serves(tmp_path):
+    log = Log(config="data_parallel_size=2, ")
+    for i in range(20):
+        log.stats(10 * i, 90.0, 6, 0, 30.0)
+        one = Log(start=False).stats(10 * i, 0.0, 0, 3, 0.0).lines[0].replace("Engine 000", "Engine 001")
+        log.raw(one)
+    t = told(tmp_path, node0=log)
+    assert "replica 1" in t.by_id["engine-alive-not-progressing"].title
+
+
+def test_an_engine_that_was_put_to_sleep_lets_nobody_in_on_purpose(tmp_path):
+    log = Log().flow(-100, 0).core_says(1, "It took 3.20 seconds to fall asleep.", "INFO")
+    for i in range(9):
+        log.stats(10 + 10 * i, 0.0, 0, 2, 0.0)
+    assert "engine-alive-not-progressing" not in told(tmp_path, node0=log).by_id
+
+
+SCRAPE = """# sampled_at {}
+# TYPE vllm:num_requests_running gauge
+vllm:num_requests_running{{engine="0"}} {}
+vllm:num_requests_waiting{{engine="0"}} {}
+vllm:generation_tokens_total{{engine="0"}} {}
+vllm:iteration_tokens_total_count{{engine="0"}} 52110.0
+"""
+
+
+@pytest.mark.parametrize(("waiting", "tokens", "grade"), [(4.0, 0, "established"), (0.0, 0, None), (4.0, 70, None)])
+def test_scrapes_tell_of_a_queue_without_anybody_running(tmp_path, waiting, tokens, grade):
+    times = ("2026-07-01T10:00:00Z", "2026-07-01T10:00:30Z", "2026-07-01T10:01:00Z")
+    text = "".join(SCRAPE.format(at, 0.0, waiting, 901233.0 + tokens * i) for i, at in enumerate(times))
+    log = Log().flow(-300, -10)
+    t = told(tmp_path, node0=log, node0_metrics_txt=text)
+    assert t.grade("engine-alive-not-progressing") == grade
+
+
+def test_single_questions_with_pauses_between_are_not_slow(tmp_path):
+    """An engine that prints its rate with a step spreads the tokens of a short answer over the pause before it."""
+    lines = [
+        sglang(-900, "server_args=ServerArgs(model_path='/m', tp_size=1)", None),
+        sglang(-890, "The server is fired up and ready to roll!", None),
+    ]
+    for i in range(20):
+        text = "Decode batch, #running-req: 1, #token: 90, token usage: 0.01, cuda graph: True, gen throughput (token/s): {}, #queue-req: 0"
+        lines.append(sglang(70 * i, text.format(0.6)))
+    assert "slow-progress" not in told(tmp_path, node0=lines).by_id
