@@ -90,9 +90,15 @@ def _torn_down(view: View, hit: LogHit) -> bool:
 def told_at(view: View, hit: LogHit) -> TimeRange | None:
     """When the core was told of the failure; None when it was not.
 
-    The executor of V1 prints that it was told by the worker's reply. V0 and Ray raise the worker's exception where the engine waits,
-    and the engine's own end follows at once.
+    The executor of V1 prints that it was told by the worker's reply; before 0.9 it raised the worker's own exception again. V0 and Ray
+    raise it where the engine waits, and the engine's own end follows at once.
     """
     definite = hit.signature in ("vllm-worker-exception", "python-traceback")
-    replies = [r.at for r in view.events("told", *(() if definite else ("fatal", "death-told"))) if r.at and hit.at]
+    ends = [h for h in view.events("fatal", "death-told") if not definite or (h.event == "fatal" and _same(h, hit))]
+    replies = [r.at for r in (*view.events("told"), *ends) if r.at and hit.at]
     return next((r for r in replies if hit.at and 0 <= (r.latest_ns - hit.at.earliest_ns) / SECOND <= REPLY_S), None)
+
+
+def _same(a: LogHit, b: LogHit) -> bool:
+    kind = a.fields.get("exc_type", "")
+    return bool(kind) and (kind, a.fields.get("exc_message")) == (b.fields.get("exc_type"), b.fields.get("exc_message"))
