@@ -24,7 +24,7 @@ _US = re.compile(r"(?<![\d/])(\d\d)/(\d\d)/(20\d\d)[ -](\d\d):(\d\d):(\d\d)(?:[.
 _MONTH = "(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"
 _CTIME = re.compile(rf"\b{_MONTH} {{1,2}}(\d{{1,2}}) (\d\d):(\d\d):(\d\d)(?:[.,](\d{{1,9}}))? (?:(UTC|GMT) |[A-Z]{{3,4}} )?(20\d\d)(?!\d)")
 _MONTH_DAY = re.compile(r"(?<![\d-])(\d\d)-(\d\d) (\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?")
-_GLOG = re.compile(r"(?<![\w])[IWEFDV]?(\d{1,2})(\d\d) (\d\d):(\d\d):(\d\d)\.(\d{3,9})")
+_GLOG = re.compile(r"(?<![\w])[IWEFDV]?(20\d\d)?(\d{1,2})(\d\d) (\d\d):(\d\d):(\d\d)\.(\d{3,9})")
 _SYSLOG = re.compile(rf"\b{_MONTH} {{1,2}}(\d{{1,2}}) (\d\d):(\d\d):(\d\d)(?:[.,](\d{{1,9}}))?")
 _CLOCK = re.compile(r"(\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?")
 _EPOCH = re.compile(r"([0-9]{9,19})(?:\.([0-9]{1,9})[0-9]*)?")
@@ -81,7 +81,10 @@ class Calendar:
         if m := _SYSLOG.search(head):
             return self._without_year(_MONTHS[m[1]], int(m[2]), int(m[3]), int(m[4]), int(m[5]), m[6])
         if m := _GLOG.search(head):
-            return self._without_year(int(m[1]), int(m[2]), int(m[3]), int(m[4]), int(m[5]), m[6])
+            month, day, hour, minute, second = (int(m[i]) for i in range(2, 7))
+            if m[1] and len(m[2]) == 2:
+                return _range(int(m[1]), month, day, hour, minute, second, m[7], self.utc_offset_s)
+            return self._without_year(month, day, hour, minute, second, m[7])
         return None
 
     def read(self, stamp: Stamp, near: TimeRange | None = None, boot_ns: int | None = None) -> TimeRange | None:

@@ -20,6 +20,8 @@ RECORD_CHARS = 1024 * 1024
 
 KNOWN = ('{"', "Traceback (most recent call last)", 'File "')
 """What nobody else's line begins with."""
+FRAME = "\u2502"
+"""What a terminal program draws around the lines that were copied out of it."""
 WEAK_DEPTH = 3
 """So many ambiguous prefixes may stand one behind the other."""
 
@@ -56,7 +58,7 @@ def peel(text: str, hint: Hint | None = None) -> Peeled:
     ambiguous in a single line.
     """
     out = Peeled()
-    text = text.rstrip("\r\n\0")
+    text = text.rstrip(" \t\r\n\0")
     if "\x1b" in text or "[0m" in text or ";0m" in text:
         text = _plain(text, out)
     known = hint.chain if hint is not None else ()
@@ -77,6 +79,10 @@ def peel(text: str, hint: Hint | None = None) -> Peeled:
             continue
         elif text[position] == "\ufeff":
             position += 1
+            continue
+        elif text[position] == FRAME and "frame" not in out.wrappers:
+            out.wrappers += ("frame",)
+            text, position = text[position + 1 :].rstrip(FRAME + " ").removeprefix(" "), 0
             continue
         else:
             break

@@ -72,6 +72,12 @@ def test_colours_in_the_ways_in_which_they_survive():
     assert peel("INFO 09-01 10:00:00 [core.py:1] waited [5m]").message == "waited [5m]"
 
 
+def test_lines_copied_out_of_a_terminal_program():
+    out = peel('\u2502 {"time":"2026-10-08T13:03:51.794Z","level":"INFO","message":"started"}          \u2502')
+    assert (out.wrappers, out.format, out.message) == (("frame",), "json-lines", "started")
+    assert peel('\u2502   File "a.py", line 1, in f    \u2502').message == '  File "a.py", line 1, in f'
+
+
 def test_a_mark_at_the_head_of_the_file():
     assert peel("\ufeffINFO 09-01 10:00:00 [core.py:1] x").message == "x"
 

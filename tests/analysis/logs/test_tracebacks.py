@@ -61,6 +61,11 @@ def test_a_logger_that_puts_its_prefix_before_the_first_line_only():
     assert read_traceback(text, None).at == "push (io.py:3)"
 
 
+def test_blanks_that_a_terminal_left_behind_the_lines():
+    text = "\n".join((PREFIXES["vllm"] + line).ljust(200) for line in PLAIN)
+    assert read_traceback(text, 7).exc_type == "queue.Full"
+
+
 def test_a_record_of_json_holds_the_whole_traceback():
     record = {
         "asctime": "2026-09-01 10:00:00,1",

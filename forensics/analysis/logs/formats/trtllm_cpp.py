@@ -12,7 +12,6 @@ FORMAT = Format(
     starts="[",
     pattern=re.compile(
         r"\[TensorRT-LLM\]\[(?P<level>TRACE|DEBUG|INFO|WARNING|ERROR|FATAL)\](?:\[(?:RANK|Rank|rank) ?(?P<rank>\d{1,6})\])? ?"
-        r"(?:Rank (?P<said>\d{1,6})(?= is using))?"
     ),
     engine="tensorrt-llm",
     exact=True,
@@ -21,6 +20,7 @@ FORMAT = Format(
         "[TensorRT-LLM][ERROR] Assertion failed: x (/src/cpp/tensorrt_llm/runtime/utils.cpp:12)",
         "[TensorRT-LLM][INFO] [batchmgr] Capacity scheduler allows 1 requests",
         "[TensorRT-LLM][WARNING][RANK 2] x",
+        "[TensorRT-LLM][INFO] Rank 2 is using GPU 2",
     ),
     negatives=("[TensorRT-LLM] TensorRT-LLM version: 1.1.0", "[TensorRT][ERROR] x"),
 )
