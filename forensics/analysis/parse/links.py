@@ -11,7 +11,8 @@ from forensics.analysis.parse._sheets import Sheet, body, sheets
 from forensics.model import LinkCounter, LinkState
 
 _COUNTER = re.compile(
-    r"^([A-Za-z][\w.@-]{1,40})(?:/ports/|[ /:]+(?:port[ _]?)?)(\d{1,3})"
+    # a device has a number in its name, or the word "port" stands before that of the port
+    r"^(?=[A-Za-z.@-]{1,40}\d|[\w.@-]{1,40}[ /:]+ports?\b)([A-Za-z][\w.@-]{1,40})(?:/ports/|[ /:]+(?:port[ _]?)?)(\d{1,3})"
     r"[ /:]+(?:(?:hw_)?counters/)?([A-Za-z][A-Za-z0-9_]{2,60})[ =:]+(\d{1,20})\s*$"
 )
 _PATH = re.compile(r"^\S*/infiniband/([\w.-]{1,40})/ports/(\d{1,3})/(?:hw_)?counters/(\w{2,60})[ :=]+(\d{1,20})\s*$")

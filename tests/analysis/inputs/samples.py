@@ -620,7 +620,7 @@ SAMPLES: tuple[tuple[str, str, str], ...] = tuple(
         ],
         "shm": [("a.txt", SHM), ("b.txt", SHM_FULL)],
         "pstore": [("a.txt", PSTORE), ("pstore.txt", "(empty)\n")],
-        "rank map": [("a.txt", RANK_MAP)],
+        "rank map": [("a.txt", RANK_MAP), ("b.txt", "rank 1 pid 7121\nrank 0 pid 7122\n")],
         "environ": [("a.txt", ENV), ("b.txt", ENV_EXPORT), ("environ", ENVIRON)],
         "health": [("a.txt", LOG_CURL)],
         "log": [("a.log", LOG)],
