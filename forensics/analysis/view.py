@@ -355,7 +355,7 @@ class View:
     @cached_property
     def stopped_ns(self) -> int | None:
         """When somebody asked this engine to stop (its last signal line, not one that follows a fatal line)."""
-        fatal = [h for h in self.events("fatal", "worker-death") if h.at]
+        fatal = [h for h in self.events("fatal", "death-told", "start-failed", "worker-death") if h.at]
         asked = [h for h in self.events("stop") if h.at and not any(self._not_after(f, h) for f in fatal)]
         return max((h.at.earliest_ns for h in asked if h.at), default=None)
 

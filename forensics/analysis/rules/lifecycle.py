@@ -115,10 +115,12 @@ def _stopped(view: View) -> Iterator[Finding]:
 
 def _ended_quietly(view: View) -> Iterator[Finding]:
     """Versions that log no signal: the front ended, and nothing had broken before, though the log shows the life before."""
-    ends = [h for h in view.hits if h.feeds == "orderly-shutdown" and h.role == "teardown" and h.at and h.signature not in OF_OTHERS]
+    ends = [h for h in view.feeding("orderly-shutdown") if h.at and h.signature not in OF_OTHERS]
     broke = view.events("fatal", "death-told", "worker-death", "timeout", "told", "exception", "start-failed", "hang")
     # processes that were ended by the same signal tell of it, too
-    broke = [h for h in (*broke, *(h for h in view.hits if h.role == "root")) if h.fields.get("exit_code") not in ("-15", "-2")]
+    broke = [
+        h for h in (*broke, *(h for h in view.hits if h.role == "root" and h not in ends)) if h.fields.get("exit_code") not in ("-15", "-2")
+    ]
     if not ends or broke:
         return
     lived = bool(view.events("ready")) or bool(view.progress.log)
@@ -134,7 +136,7 @@ def _ended_quietly(view: View) -> Iterator[Finding]:
     )
 
 
-OF_OTHERS = ("ray-actor-killed",)
+OF_OTHERS = ("ray-actor-killed", "ray-gcs-node-ended")
 """Ends of parts, which do not show that the engine was asked to end."""
 QUIET_S = 120.0
 """A start that prints nothing for longer may itself be stuck."""

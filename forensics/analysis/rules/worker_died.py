@@ -70,7 +70,7 @@ def _stopped_with_all(view: View, hit: LogHit) -> bool:
     """A worker ended by SIGTERM or SIGINT while the front was ending, too: whoever stops a V0 engine signals all its processes."""
     if hit.fields.get("exit_code") not in ("-15", "-2"):
         return False
-    ends = [h.at for h in view.hits if h.role == "teardown" and h.feeds == "orderly-shutdown" and h.at and hit.at]
+    ends = [h.at for h in view.feeding("orderly-shutdown") if h.at]
     return any(abs(e.earliest_ns - hit.at.earliest_ns) <= STOP_S * SECOND for e in ends if hit.at)
 
 

@@ -274,6 +274,42 @@ def test_an_older_front_that_ends_for_no_fault_was_stopped(tmp_path):
     assert strong(told, "orderly-shutdown") and not strong(told, "engine-died") and not causes(told)
 
 
+def test_a_core_that_ends_with_its_stopped_front_did_not_die_of_itself(tmp_path):
+    text, *_ = v1("0.11.0")
+    text += (
+        "(APIServer pid=100) INFO 04-02 09:12:00 [launcher.py:99] Shutting down FastAPI HTTP server.\n"
+        "(APIServer pid=100) ERROR 04-02 09:12:00 [core_client.py:564] Engine core proc EngineCore_DP0 died unexpectedly, shutting down client.\n"
+        "INFO:     Finished server process [100]\n"
+    )
+    told = report(tmp_path, node0__log=text)
+    assert told.verdict.state == "stopped" and not strong(told, "engine-died") and not causes(told)
+
+
+def test_workers_reaped_in_the_second_before_the_front_says_that_it_ends(tmp_path):
+    log = V0_THREE + (
+        "ERROR 10-29 11:12:31 multiproc_worker_utils.py:116] Worker VllmWorkerProcess pid 4712 died, exit code: -15\n"
+        "INFO 10-29 11:12:31 launcher.py:57] Shutting down FastAPI HTTP server.\n"
+        "INFO:     Finished server process [1]\n"
+    )
+    told = report(tmp_path, node0__log=log)
+    assert not strong(told, "worker-process-died", "engine-died") and not causes(told)
+    assert [f for f in told.findings if f.id == "orderly-shutdown"]
+
+
+def test_an_engine_that_died_and_was_started_again(tmp_path):
+    again = V0_ONE.replace("10-29 11:", "10-29 12:")
+    log = (
+        V0_ONE
+        + (
+            "ERROR 10-29 11:12:31 client.py:282] RuntimeError('Engine process (pid 76) died.')\n"
+            "CRITICAL 10-29 11:12:33 launcher.py:99] MQLLMEngine is already dead, terminating server process\n"
+        )
+        + again
+    )
+    told = report(tmp_path, node0__log=log)
+    assert told.verdict.state == "healthy" and "before that" in told.verdict.sentence.lower()
+
+
 def test_the_end_of_a_front_whose_core_died_was_no_stop(tmp_path):
     text, *_ = v1("0.11.0")
     text += (
