@@ -101,7 +101,7 @@ def discover(sysroot: str = "", engine: str = "auto", pids: Sequence[int] = ()) 
 
 
 def known_kinds() -> tuple[str, ...]:
-    return ("auto", *(profile.name for profile in PROFILES))
+    return ("auto", *(profile.name for profile in PROFILES if not profile.by_logs_only))
 
 
 def _ourselves(seen: dict[int, procfs.Glance]) -> set[int]:

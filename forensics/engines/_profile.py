@@ -91,6 +91,8 @@ class EngineProfile:
     name: str
     place: Callable[[ProcessInfo, Table], Placed | None]
     """Claim a process of this engine (pure; sees the whole process table), or None."""
+    by_logs_only: bool = False
+    """It claims no process: only a folder of logs can be all about it."""
     version: Callable[[ProcessInfo], str] | None = None
     together: Callable[[ProcessInfo], str] | None = None
     """A text that is equal for all parts of one engine that spans several nodes (rendezvous address, world); "" if one node."""

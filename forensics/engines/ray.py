@@ -15,11 +15,12 @@ def place(info: ProcessInfo, table: Table) -> Placed | None:
     return None
 
 
-PROFILE = EngineProfile(name="ray", place=place)
-DYNAMO = EngineProfile(name="dynamo", place=place, health_paths=("/health", "/live"))
+PROFILE = EngineProfile(name="ray", place=place, by_logs_only=True)
+DYNAMO = EngineProfile(name="dynamo", place=place, by_logs_only=True, health_paths=("/health", "/live"))
 TGI = EngineProfile(
     name="tgi",
     place=place,
+    by_logs_only=True,
     failures_end_it=True,
     progress=ProgressNames(
         requests=("tgi_request_success",),

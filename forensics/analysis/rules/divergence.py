@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from forensics.analysis.rules._contract import Rule, grade
 from forensics.analysis.rules._divergence_counts import by_counts
+from forensics.analysis.rules._executor_places import by_places
 from forensics.analysis.rules._positions import need_witness
 from forensics.analysis.rules._raised import worker_exceptions
 from forensics.analysis.stacks import AMBIGUOUS, IDLE, STATES, ThreadView, operation, place
@@ -21,7 +22,7 @@ def evaluate(view: View) -> Iterator[Finding]:
     found = list(_by_stacks(view)) if view.stall else []
     # a stack shows where each rank is; counts are heard where there is none, or where they are the firmer word
     best = max((f.grade.strength for f in found), default=0)
-    found = [f for f in by_counts(view) if f.grade.strength > best] or found
+    found = [f for f in by_counts(view) if f.grade.strength > best] or found or list(by_places(view))
     if not found:
         need_witness(view)
     yield from found

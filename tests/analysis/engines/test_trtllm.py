@@ -98,3 +98,29 @@ def test_a_rank_that_fails_in_the_start(look) -> None:
     told = look(node0=lines)
     assert told.by_id["worker-start-failed"].ranks == (1,)
     assert told.root[1] == 1
+
+
+def place(rank: int, phase: str, iteration: int = 4413) -> str:
+    said = (
+        f"PyExecutor hang diagnostics: rank={rank}, iteration={iteration}, phase={phase}, phase_age=300.2s, forward_cuda_completion=pending"
+    )
+    return trtllm(300, said, rank, "E")
+
+
+def test_the_rank_that_stands_apart_is_named(look) -> None:
+    lines = [*hung()[:-5], place(0, "forward"), place(1, "forward"), place(2, "kv-transfer"), place(3, "forward")]
+    told = look(node0=lines)
+    assert told.grade("rank-divergence-collective") == "supported"
+    assert told.root == ("rank-divergence-collective", 2)
+
+
+def test_halves_that_stand_apart_name_no_rank(look) -> None:
+    lines = [*hung()[:-5], place(0, "forward"), place(1, "forward"), place(2, "kv-transfer"), place(3, "kv-transfer")]
+    told = look(node0=lines)
+    assert told.grade("rank-divergence-collective") == "supported"
+    assert told.root[1] is None
+
+
+def test_ranks_at_one_place_do_not_diverge(look) -> None:
+    told = look(node0=[*hung()[:-5], *(place(r, "forward") for r in range(4))])
+    assert told.grade("rank-divergence-collective") is None
