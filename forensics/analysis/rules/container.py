@@ -46,11 +46,15 @@ def evaluate(view: View) -> Iterator[Finding]:
     )
 
 
+def _applies(view: View) -> str:
+    return "" if view.case.of(ContainerStatus) or view.case.of(PlatformEvent) else "no platform told of a container"
+
+
 RULE = Rule(
     name="container",
     emits=("container-restarted",),
     about="The container that the engine runs in was restarted by its platform.",
-    applies=lambda view: "" if view.case.of(ContainerStatus) or view.case.of(PlatformEvent) else "no platform told of a container",
+    applies=_applies,
     evaluate=evaluate,
     false_positives="Restarts that are counted over the life of a pod may be weeks old.",
 )

@@ -12,8 +12,10 @@ from forensics.model import ConfigValue, EvidenceRef, Finding, FindingRole, Fram
 
 _DRIVER_CALL = re.compile(r"^cu(?!da|blas|dnn|rand|fft|sparse|solver|pti|tensor)[A-Z]\w+|^nvmlDevice\w+|^_?dlsym_hook")
 _DRIVER = re.compile(
-    r"^(?:libcuda|libnvidia-|libnvrtc|libcudart|libcupti|libcudadebugger|libnvidia-ml|libtorch|libcublas|libc10|\[|_?cuda)", re.I
+    r"^(?:lib(?:cuda|cudart|nvidia-ml|nvrtc|cupti|cudadebugger|nvidia-[a-z-]+)(?:[-_.]?static)?(?:-[\w.]+)?(?:\.so|$)|libtorch|libcublas|libc10|\[)",
+    re.I,
 )
+
 _HINT = re.compile(r"vgpu|cuda|gpu|hami|nvshare|gemini|cgpu|mps", re.I)
 _PLAIN = re.compile(
     r"jemalloc|tcmalloc|mimalloc|gomp|iomp|asan|tsan|stdc\+\+|numa|hugetlb|libnccl|tbb|mkl|libc\.so|eatmydata|faketime", re.I

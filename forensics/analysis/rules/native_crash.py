@@ -41,6 +41,11 @@ def _finding(
     known = {p.rank.rank for _, p in kernel if p and p.rank and p.rank.rank is not None}
     known |= {int(h.fields["rank"]) for h in died if h.fields.get("rank", "").isdigit()}
     known |= {r for h in said if (r := h.rank if h.rank is not None else view.rank_of(h.node, h.pid)) is not None}
+    if not known and at and sum(h.count for h in said) == 1:
+        # one nameless line, and one worker that ended at that moment
+        ends = [h for h in view.events("worker-death") if h.at and -2 * SECOND <= h.at.latest_ns - at.latest_ns <= NEAR_NS]
+        known = {int(h.fields["rank"]) for h in ends if h.fields.get("rank", "").isdigit()} if len(ends) == 1 else known
+        died = [*died, *(h for h in ends if h not in died)]
     role = _part(view, at, id)
     sure = bool(kernel or died or id == "sigsegv" or cores or any(h.signature != "abort-terminate" for h in said))
     what = next((e.fields.get("library") for e, _ in kernel if e.fields.get("library")), "")
