@@ -121,10 +121,15 @@ def stuck(view: View) -> list[EvidenceRef]:
     return []
 
 
+def _concerns(view: View, node: str) -> bool:
+    """RAS and recorders speak for a whole job: what lies apart from every node is of the only engine there is."""
+    return node in view.nodes or (len(view.case.engines) < 2 and not any(node in e.nodes for e in view.case.engines))
+
+
 def _by_ras(view: View) -> Iterator[Group]:
     told: dict[tuple[str, str], list[CommunicatorStatus]] = {}
     for status in view.case.of(CommunicatorStatus):
-        if status.node in view.nodes and status.counts and not view.past:
+        if _concerns(view, status.node) and status.counts and not view.past:
             told.setdefault((status.comm, status.operation), []).append(status)
     for (comm, operation), samples in told.items():
         # in order of time where they are dated, else of their files' names
@@ -144,7 +149,7 @@ def _by_ras(view: View) -> Iterator[Group]:
 def _by_recorder(view: View) -> Iterator[Group]:
     told: dict[tuple[str, tuple[int, ...]], dict[int, list[CollectiveRecord]]] = {}
     for record in view.case.of(CollectiveRecord):
-        if record.rank is not None and record.node in view.nodes and not view.past:
+        if record.rank is not None and _concerns(view, record.node) and not view.past:
             told.setdefault((record.group, record.members), {}).setdefault(record.rank, []).append(record)
     for (name, members), ranks in told.items():
         group = Group(name, "recorder", size=len(members) or world(view), named=bool(members) or name == "default_pg")
