@@ -291,7 +291,9 @@ def _by_hang(view: View) -> Stall | None:
     again = [i for i in view.progress.log if i.moved and i.until_ns and i.until_ns > first.at.latest_ns]
     if again and first.fields.get("soft") == "True":
         return None  # it only reports, and went on: see forensics.analysis.episodes
-    until = first.at if first.fields.get("soft") != "True" else _end(view)
+    over = [h for h in (*view.ends, *view.events("worker-death", "stop")) if view.before(first, h)]
+    # nothing more is read of it: it stands still at the end of the evidence
+    until = first.at if over or again or view.replaced_ns is not None else _end(view)
     started = view.begun_ns is None or any(view.before(ready, first) for ready in view.events("ready")) or moved is not None
     ranks = sorted({h.rank for h in hangs if h.rank is not None})
     who = first.fields.get("who") or (f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}" if ranks else "the engine")

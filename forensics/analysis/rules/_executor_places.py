@@ -13,7 +13,7 @@ LINE = "trtllm-hang-diagnostics"
 
 
 def by_places(view: View) -> Iterator[Finding]:
-    """The divergence that the lines show, if any. Pipeline stages are at different iterations by design."""
+    """The divergence that the lines show, if any."""
     said: dict[int, LogHit] = {}
     for hit in view.hits_of(LINE):
         rank = hit.rank if hit.rank is not None else int(hit.fields["rank"])
@@ -31,10 +31,12 @@ def by_places(view: View) -> Iterator[Finding]:
         for (iteration, phase) in dict.fromkeys(places.values())
         for ranks in [sorted(r for r, place in places.items() if place == (iteration, phase))]
     )
-    # where a rank stands is its own word of one moment: a slow one may still be on its way
+    # where a rank stands is its own word of one moment, and pipeline stages are an iteration apart by design
+    iterations = [iteration for iteration, _ in places.values()]
+    apart_enough = len({phase for _, phase in places.values()}) > 1 or max(iterations) - min(iterations) > 1
     yield view.finding(
         "rank-divergence-collective",
-        grade(agreeing=2),
+        grade(agreeing=2 if apart_enough else 1),
         title=f"The ranks stood at different places when the hang was noticed: {words}",
         because=[said[r].ref for r in (*alone, *(r for r in sorted(said) if r not in alone))][:8],
         severity=Severity.CRITICAL,

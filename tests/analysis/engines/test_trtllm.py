@@ -47,6 +47,7 @@ def test_a_version_that_does_not_kill_itself(look) -> None:
     lines = hung()[:-5] + [trtllm(301, f"Hang detected on rank {r} in PyExecutor.", r, "E") for r in range(4)]
     told = look(node0=lines)
     assert told.grade("engine-stalled") == "established"
+    assert told.state == "stalled"
     assert told.grade("tool-self-kill") is None
 
 
