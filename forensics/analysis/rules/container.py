@@ -47,7 +47,8 @@ def evaluate(view: View) -> Iterator[Finding]:
 
 
 def _applies(view: View) -> str:
-    return "" if view.case.of(ContainerStatus) or view.case.of(PlatformEvent) else "no platform told of a container"
+    told = bool(view.case.of(ContainerStatus)) or bool(view.case.of(PlatformEvent))
+    return "" if told else "no platform told of a container"
 
 
 RULE = Rule(
