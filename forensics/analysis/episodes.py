@@ -6,9 +6,11 @@ requests wait, which is no stall of a step: the loop turns, and lets nobody in.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 from forensics.analysis.progress import STATS_WINDOW_NS, Interval
 from forensics.analysis.times import SECOND
@@ -47,6 +49,11 @@ class Parked:
         return (min(known), max(known)) if known else None
 
     @property
+    def deferred(self) -> bool:
+        """Whether the newest line counts requests that were put off for something that is not there yet (0.20 and later)."""
+        return bool(re.search(r"Deferred: [1-9]", self.lines[-1].ref.quote))
+
+    @property
     def waiting(self) -> float:
         return self.lines[-1].waiting or 0
 
@@ -73,8 +80,18 @@ def point(ns: int, basis: str = "logged") -> TimeRange:
     return TimeRange(earliest_ns=ns, latest_ns=ns, basis=basis)
 
 
-def told(view: View) -> Iterator[list[Told]]:
+def told(view: View) -> list[list[Told]]:
     """The stats lines of each log and replica in order of time, each with what it says; none from after a stop."""
+    if view not in _TOLD:
+        _TOLD[view] = _told(view)
+    return _TOLD[view]
+
+
+_TOLD: WeakKeyDictionary[View, list[list[Told]]] = WeakKeyDictionary()
+"""Many rules ask, and a log may hold ten thousands of lines."""
+
+
+def _told(view: View) -> list[list[Told]]:
     samples = {(s.node, s.ref.source, s.ref.locator): s for s in view.progress.samples if s.via == "log"}
     by_ref = {(source, locator): s for (_, source, locator), s in samples.items()}
     groups: dict[tuple[str, str, str], list[Told]] = defaultdict(list)
@@ -82,7 +99,7 @@ def told(view: View) -> Iterator[list[Told]]:
         s = by_ref.get((interval.refs[0].source, interval.refs[0].locator))
         if s and interval.until_ns is not None and not (view.stopped_ns is not None and interval.until_ns > view.stopped_ns + SECOND):
             groups[s.node, s.ref.source, interval.replica].append((interval, s))
-    yield from groups.values()
+    return list(groups.values())
 
 
 def parked(view: View) -> list[Parked]:

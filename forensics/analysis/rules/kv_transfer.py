@@ -22,6 +22,7 @@ CERTAIN = {
     "vllm-mooncake-sender-died": Grade.ESTABLISHED,
     "sglang-kv-transfer-thread-died": Grade.ESTABLISHED,
     "sglang-kv-prefill-transfer-failed": Grade.ESTABLISHED,
+    "sglang-kv-transfer-worker-error": Grade.ESTABLISHED,
     "sglang-kv-prefill-reported-failure": Grade.SUPPORTED,
     "vllm-mooncake-pull-failed": Grade.SUPPORTED,
     "sglang-kv-wait-timeout": Grade.ESTABLISHED,

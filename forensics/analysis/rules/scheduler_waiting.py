@@ -26,7 +26,7 @@ def evaluate(view: View) -> Iterator[Finding]:
         yield _alive(view, run)
         if big:
             yield _unschedulable(view, run, *big)
-        elif run.kv and run.kv[0] > HOLDS and run.kv[1] - run.kv[0] < HOLDS:
+        elif run.deferred or (run.kv and run.kv[0] > HOLDS and run.kv[1] - run.kv[0] < HOLDS):
             yield _on_kv(view, run)
 
 
@@ -73,10 +73,12 @@ def _on_kv(view: View, run: Parked) -> Finding:
     end = run.until.latest_ns if run.until else view.ended_ns or run.since.latest_ns
     troubles = transfer_troubles(view.case, run.since.earliest_ns - 60 * SECOND, end + 60 * SECOND)
     uses = connector(view)
+    outside = bool(uses) or "External prefix cache" in run.lines[-1].ref.quote
     share = run.kv[0] if run.kv else 0
     return view.finding(
         "scheduler-parked-on-kv-load",
-        grade(agreeing=1 + bool(troubles)),
+        # the engine's own count of what it put off, on an engine with a connector, is a witness of its own
+        grade(agreeing=1 + bool(troubles) + bool(run.deferred and outside)),
         title=f"{run.waiting:g} request(s) hold {share:.0%} of the cache and none runs: they wait for blocks from elsewhere",
         because=[*run.refs, *(h.ref for h in troubles[:3]), *(h.ref for h in uses[:1])],
         severity=Severity.CRITICAL,

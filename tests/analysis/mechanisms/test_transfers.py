@@ -140,3 +140,27 @@ def test_blocks_that_wait_to_be_fetched_are_not_lost(tmp_path):
     for at in range(-290, -50, 10):
         log.stats(at, 0.0, 0, 0, 21.5)
     assert told(tmp_path, prefill__0=log.stats(-50, 0.0, 0, 0, 0.0)).grade("kv-blocks-not-freed-after-abort") is None
+
+
+@pytest.mark.parametrize(("extra", "config", "grade"), [
+    ("Deferred: 9 reqs, ", "kv_transfer_config=KVTransferConfig(kv_connector='NixlConnector', kv_role='kv_consumer'), ", "supported"),
+    ("Deferred: 9 reqs, ", "", "possible"),
+    ("", "", None),
+])  # fmt: skip
+def test_the_engine_s_own_count_of_what_it_put_off(tmp_path, extra, config, grade):
+    """A cache that is nearly empty says nothing; the count of deferred requests does."""
+    log = Log(config=config).flow(-100, 1)
+    for i in range(12):
+        log.stats(10 + 10 * i, 0.0, 0, 9, 0.3, extra=extra)
+    assert told(tmp_path, decode__0=log).grade("scheduler-parked-on-kv-load") == grade
+
+
+def test_a_transfer_that_raised_on_the_sending_side(tmp_path):
+    lines = [
+        sglang(-200, "The server is fired up and ready to roll!", None),
+        sglang(0, "Unexpected transfer worker error for room 178838"),
+        "Traceback (most recent call last):",
+        '  File "/x/conn.py", line 1153, in transfer_worker',
+        "RuntimeError: PD Disaggregation does NOT support PD different TP sizes",
+    ]
+    assert told(tmp_path, prefill__0=lines).grade("kv-sender-failed") == "established"
