@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import mmap
+import bisect
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from forensics.analysis.buffers import Buffer
 from forensics.analysis.times import Calendar
 from forensics.model import EvidenceRef, Observation, ProcessInfo, TimeRange
 
-Buffer = bytes | mmap.mmap
-
+TEXT_BYTES = 64 * 1024 * 1024
+"""Of a file that is read as one text; logs are scanned whole."""
 QUOTE_CHARS = 300
 """A quote is a reminder, not a copy."""
 
@@ -31,14 +33,25 @@ class Input:
     calendar: Calendar
     boot_ns: int | None = None
     """When the node booted: it dates kernel lines that count from there."""
+    parts: tuple[tuple[int, str], ...] = ()
+    """Of a rotated log: (number of its first line, name) of each file that was joined, in order."""
     markers: tuple[tuple[str, str], ...] = ()
     """(patch name, log_marker) of the operator's patches: looked for in logs."""
 
-    def text(self, limit: int = 64 * 1024 * 1024) -> str:
+    def text(self, limit: int = TEXT_BYTES) -> str:
         return bytes(self.data[:limit]).decode("utf-8", "replace")
 
     def ref(self, locator: str, quote: str = "") -> EvidenceRef:
-        return EvidenceRef(source=self.name, locator=locator, quote=" ".join(quote.split())[:QUOTE_CHARS])
+        name, locator = self._part(locator)
+        return EvidenceRef(source=name, locator=locator, quote=" ".join(quote.split())[:QUOTE_CHARS])
+
+    def _part(self, locator: str) -> tuple[str, str]:
+        """The file and the line in it that a line of a joined log is."""
+        if self.parts and (m := re.fullmatch(r"line (\d+)", locator)):
+            number = int(m[1])
+            first, name = self.parts[max(0, bisect.bisect_right(self.parts, (number, "\U0010ffff")) - 1)]
+            return name, f"line {number - first + 1}"
+        return self.name, locator
 
 
 @dataclass

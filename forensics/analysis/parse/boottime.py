@@ -1,4 +1,4 @@
-"""`uptime`, `uptime -s`, `who -b` and the btime line of /proc/stat: when the node booted, which dates kernel lines."""
+"""`uptime`, `uptime -s`, `who -b`, `journalctl --list-boots`, btime of /proc/stat: when the node booted, which dates kernel lines."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ _SINCE = re.compile(
 _UPTIME = re.compile(
     r"^\s*\d\d:\d\d:\d\d up +(?:(\d{1,5}) days?, +)?(?:(\d{1,2}):(\d\d)|(\d{1,2}) min)?,? +(?:\d+ users?, +)?load averages?: ([\d.]+)"
 )
+_LISTED = re.compile(r"^ *0 [0-9a-f]{32} [A-Z][a-z]{2} (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?: (UTC|GMT|[+-]\d\d:?\d\d))?")
 _BTIME = re.compile(r"^btime (\d{9,11})$")
 
 
@@ -36,6 +37,12 @@ def parse(inp: Input, sink: Sink) -> None:
                     booted = TimeRange(
                         earliest_ns=at.earliest_ns - (up + 60) * SECOND, latest_ns=at.latest_ns - up * SECOND, basis="kernel"
                     )
+            elif m := _LISTED.match(line):  # the first line of the journal comes some seconds after the kernel began to count
+                first = inp.calendar.parse(f"{m[1]}{(m[2] or '').replace('UTC', 'Z').replace('GMT', 'Z')}")
+                via = "journal"
+                booted = (
+                    TimeRange(earliest_ns=first.earliest_ns - 60 * SECOND, latest_ns=first.latest_ns, basis="kernel") if first else None
+                )
             elif m := _SINCE.match(line):
                 text = m[1] if m[1].count(":") > 1 else m[1] + ":00"
                 booted = inp.calendar.parse(text)
@@ -45,7 +52,9 @@ def parse(inp: Input, sink: Sink) -> None:
 
 def recognise(name: str, head: str) -> bool:
     lines = head.split("\n")
-    if any(_UPTIME.match(line) for line in body(head, 3)):
+    if any(_UPTIME.match(line) for line in body(head, 3)) or any(
+        re.match(r"^ *-?\d{1,4} [0-9a-f]{32} [A-Z][a-z]{2} ", line) for line in body(head, 3)
+    ):
         return True
     if re.search(r"^btime \d{9,11}$", head, re.M) and re.search(r"^cpu +\d", head, re.M):
         return True

@@ -79,8 +79,9 @@ def fault(line: str, number_: int, inp: Input, sheet: Input) -> GpuFault | None:
 
 
 def parse(inp: Input, sink: Sink) -> None:
+    columns: list[tuple[str, str]] = []
     for sheet in sheets(inp):
-        _sheet(inp, sheet, sink)
+        columns = _sheet(inp, sheet, sink, columns)
 
 
 def _columns(line: str) -> list[tuple[str, str]]:
@@ -100,8 +101,8 @@ def _columns(line: str) -> list[tuple[str, str]]:
     )
 
 
-def _sheet(inp: Input, sheet: Sheet, sink: Sink) -> None:
-    columns: list[tuple[str, str]] = []
+def _sheet(inp: Input, sheet: Sheet, sink: Sink, columns: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Reads one sheet under the columns known so far: those of a heading above an earlier sheet still hold."""
     dmon: list[str] = []
     rows: Counter[object] = Counter()
     for number_, line in sheet.lines():
@@ -119,6 +120,7 @@ def _sheet(inp: Input, sheet: Sheet, sink: Sink) -> None:
             columns = found_columns
         elif columns:
             _row(inp, sheet.inp, sink, columns, line, number_, rows)
+    return columns
 
 
 def _row(inp: Input, at_sheet: Input, sink: Sink, columns: list[tuple[str, str]], line: str, number_: int, rows: Counter[object]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -26,7 +26,7 @@ _LEVEL = r"(?:<\d{1,3}>|[a-z0-9]+ {0,4}:[a-z]+ {0,4}: )?"
 _MONOTONIC = re.compile(rf"^{_LEVEL}\[ *(\d{{1,9}})\.(\d{{6}})\](?: *<[^>]{{1,20}}>)? (.*)$")
 _CTIME = re.compile(rf"^{_LEVEL}\[([A-Z][a-z]{{2}} [A-Z][a-z]{{2}} [ \d]\d \d\d:\d\d:\d\d \d{{4}})\] (.*)$")
 _ISO = re.compile(rf"^{_LEVEL}(\d{{4}}-\d\d-\d\dT\d\d:\d\d:\d\d[.,]\d{{6}}[+-]\d\d:?\d\d) (.*)$")
-_DELTA = re.compile(rf"^{_LEVEL}\[(?: *\+ *\d+\.\d+|[A-Z][a-z]{{2}} ?[ \d]\d \d\d:\d\d)\] (.*)$")
+_DELTA = re.compile(rf"^{_LEVEL}\[(?: *\+ *(\d{{1,9}}\.\d{{1,9}})|([A-Z][a-z]{{2}} ?[ \d]\d \d\d:\d\d))\] (.*)$")
 _JOURNAL = re.compile(
     r"^(?:<\d{1,3}>)?(?:\d )?(?:[A-Z][a-z]{2} [ \d]?\d \d\d:\d\d:\d\d(?:\.\d{1,9})?"
     r"|(?:[A-Z][a-z]{2} )?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d\S{0,20}(?: [A-Z]{1,5})?)"
@@ -77,7 +77,7 @@ def parse(inp: Input, sink: Sink) -> None:
         _collect(inp, sink, known, _journal_json(inp, sink))
         return
     for sheet in sheets(inp):
-        _collect(sheet.inp, sink, known, (line for number, text in sheet.lines() if (line := _read(sheet.inp, number, text))))
+        _collect(sheet.inp, sink, known, _human(sheet.inp, (r for number, text in sheet.lines() if (r := _read(sheet.inp, number, text)))))
 
 
 def _read(inp: Input, number: int, text: str) -> _Line | None:
@@ -95,13 +95,29 @@ def _read(inp: Input, number: int, text: str) -> _Line | None:
     if m := _ISO.match(text):
         return _Line(number, text, m[2].split(" kernel: ", 1)[-1], _kernel(inp.calendar.parse(m[1].replace(",", "."))), None)
     if m := _DELTA.match(text):
-        return _Line(number, text, m[1], None, None)
+        return _Line(number, text, m[3], None, None)
     if m := _JOURNAL.match(text):
         prefix = text[: m.start(1)]
         # a wrapper of its own may hold the kernel's count too: "kernel: [  123.456789] text"
         inner = _MONOTONIC.match(m[1])
         return _Line(number, text, inner[3] if inner else m[1], _kernel(inp.calendar.parse(prefix, 80)), _since(inner))
     return _Line(number, text, text, _kernel(inp.calendar.parse(text, 40)), None)
+
+
+def _human(inp: Input, lines: Iterator[_Line]) -> Iterator[_Line]:
+    """Dates the lines of `dmesg -e`: one in a while names its minute, the others how long after the line above them they came."""
+    minute: TimeRange | None = None
+    after = 0.0
+    for line in lines:
+        if line.at is None and line.boot_ns is None and (m := _DELTA.match(line.text)):
+            if m[2]:
+                minute, after = inp.calendar.parse(f"{m[2]}:00"), 0.0
+            else:
+                after += float(m[1])
+            if minute is not None:
+                start = minute.earliest_ns + round(after * SECOND)
+                line = replace(line, at=TimeRange(earliest_ns=start, latest_ns=start + 60 * SECOND - 1, basis="kernel"))
+        yield line
 
 
 def _since(m: re.Match[str] | None) -> int | None:
@@ -250,6 +266,8 @@ def parse_rows(inp: Input, sink: Sink, rows: Sequence[tuple[int, str]]) -> None:
 
 
 def recognise_mixed(name: str, head: str) -> bool:
+    if re.match(r"(?:.*[._-])?(?:syslog|messages|journal)(?:[._-]|$)", name.lower()):
+        return True
     return " kernel" in head and any(_JOURNAL.match(line[:LINE_CHARS]) for line in head.split("\n"))
 
 

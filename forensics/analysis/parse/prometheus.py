@@ -6,6 +6,7 @@ import re
 
 from forensics.analysis.parse._base import Input, Parser, Sink
 from forensics.analysis.parse._sheets import sheets
+from forensics.analysis.parse.dcgm import gpus
 from forensics.engines import PROFILES
 from forensics.engines.progress import read_progress
 from forensics.model import ProgressSample
@@ -17,6 +18,7 @@ _TYPES = ("# HELP ", "# TYPE ")
 def parse(inp: Input, sink: Sink) -> None:
     known = False
     for sheet in sheets(inp):
+        known = gpus(sheet.inp, sheet.text, sink) or known
         known = _scrape(sheet.inp, sheet.text, sink) or known
     if not known:
         sink.note(f"{inp.name}: metrics of no engine known here")

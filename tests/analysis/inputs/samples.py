@@ -462,6 +462,41 @@ IP_LINK = """1: lo: <LOOPBACK,UP,LOWER_UP> mtu 65536 qdisc noqueue state UNKNOWN
     link/loopback 00:00:00:00:00:00 brd 00:00:00:00:00:00
 4: enp1s0f0: <NO-CARRIER,BROADCAST,MULTICAST,UP> mtu 9000 qdisc mq state DOWN mode DEFAULT group default qlen 1000
 """
+DMESG_E = """[Mar 2 16:20] Linux version 6.8.0-45-generic (buildd@host) (gcc 13.2.0)
+[  +0.250000] eth0: renamed from veth1
+[ +31.000000] NVRM: Xid (PCI:0000:3b:00): 79, pid=7121, name=python3, GPU has fallen off the bus.
+"""
+BOOTS = """IDX BOOT ID                          FIRST ENTRY                 LAST ENTRY
+ -1 0f0e0d0c0b0a09080706050403020100 Sun 2026-03-01 10:00:00 UTC Mon 2026-03-02 16:10:00 UTC
+  0 1f0e0d0c0b0a09080706050403020100 Mon 2026-03-02 16:18:55 UTC Mon 2026-03-02 18:00:00 UTC
+"""
+DCGM = """# HELP DCGM_FI_DEV_GPU_UTIL GPU utilization (in %).
+# TYPE DCGM_FI_DEV_GPU_UTIL gauge
+DCGM_FI_DEV_GPU_UTIL{gpu="0",UUID="GPU-aa",pci_bus_id="00000000:19:00.0",device="nvidia0",modelName="NVIDIA H200",Hostname="x"} 96
+DCGM_FI_DEV_GPU_UTIL{gpu="1",UUID="GPU-bb",pci_bus_id="00000000:3B:00.0",device="nvidia1",modelName="NVIDIA H200",Hostname="x"} 140737488355328
+DCGM_FI_DEV_POWER_USAGE{gpu="0",UUID="GPU-aa",pci_bus_id="00000000:19:00.0",device="nvidia0",modelName="NVIDIA H200",Hostname="x"} 115.5
+DCGM_FI_DEV_FB_USED{gpu="0",UUID="GPU-aa",pci_bus_id="00000000:19:00.0",device="nvidia0",modelName="NVIDIA H200",Hostname="x"} 1024
+"""
+GPU_LIST = """GPU 0: NVIDIA H200 (UUID: GPU-aa)
+GPU 1: NVIDIA H200 (UUID: GPU-bb)
+"""
+NVLINK = """GPU 0: NVIDIA H200 (UUID: GPU-aa)
+\t Link 0: 26.562 GB/s
+\t Link 1: <inactive>
+"""
+NVLINK_ERRORS = """GPU 0: NVIDIA H200 (UUID: GPU-aa)
+\t Link 0: Replay Errors: 0
+\t Link 0: CRC FLIT Errors: 3
+"""
+PODS = """# captured_at 2026-03-02T10:10:00Z
+NAME        READY   STATUS             RESTARTS        AGE   IP
+decode-0    1/1     Running            7 (10m ago)     24h   10.0.0.1
+decode-1    0/1     CrashLoopBackOff   3 (30s ago)     24h   10.0.0.2
+"""
+DOCKER_PS = """CONTAINER ID   IMAGE              COMMAND                  CREATED       STATUS                       PORTS     NAMES
+0a1b2c3d4e5f   vllm/vllm-openai   "vllm serve m --port…"   2 days ago    Exited (137) 3 minutes ago             vllm
+1a1b2c3d4e5f   etcd:3.5           "etcd"                   2 days ago    Up 2 days                              etcd
+"""
 POD_BARE = "restartCount: 7\nstartedAt: 2026-03-02T10:00:00Z\npodCreated: 2026-03-01T10:00:00Z\n"
 POD_YAML = """apiVersion: v1
 kind: Pod
@@ -583,15 +618,18 @@ SAMPLES: tuple[tuple[str, str, str], ...] = tuple(
         "meminfo": [("a.txt", MEMINFO), ("b.txt", FREE), ("c.txt", "# sampled_at 2026-03-02T10:00:00Z\n" + MEMINFO)],
         "maps": [("a.txt", MAPS), ("b.txt", MAPS_NAMES)],
         "proc": [("a.txt", STATUS), ("pid7121.b.txt", STAT), ("pid7121.c.txt", STACK), ("pid7121.d.txt", SYSCALL)],
-        "uptime": [("a.txt", UPTIME), ("b.txt", PROC_STAT), ("uptime.txt", "2026-02-25 15:20:01\n")],
-        "prometheus": [("a.txt", PROMETHEUS), ("b.txt", SCRAPES)],
+        "uptime": [("a.txt", UPTIME), ("b.txt", PROC_STAT), ("uptime.txt", "2026-02-25 15:20:01\n"), ("c.txt", BOOTS)],
+        "prometheus": [("a.txt", PROMETHEUS), ("b.txt", SCRAPES), ("c.txt", DCGM)],
         "nvidia-smi csv": [("a.csv", GPU_CSV), ("b.txt", GPU_CSV_BARE), ("c.txt", COMPUTE_APPS), ("d.txt", DMON)],
+        "nvidia-smi links": [("a.txt", GPU_LIST), ("b.txt", NVLINK), ("c.txt", NVLINK_ERRORS)],
+        "pod list": [("a.txt", PODS), ("b.txt", DOCKER_PS)],
         "nvidia-smi": [("a.txt", GPU_TABLE), ("b.txt", GPU_LONG), ("c.txt", GPU_FAULT), ("d.txt", GPU_NONE)],
         "kernel": [
             ("dmesg.txt", DMESG_ISO),
             ("a.txt", DMESG_T),
             ("b.txt", DMESG),
             ("c.txt", DMESG_X),
+            ("dmesg.2.txt", DMESG_E),
             ("d.txt", JOURNAL),
             ("dmesg.1.txt", JOURNAL_MONO),
             ("e.txt", JOURNAL_JSON),

@@ -280,6 +280,44 @@ def test_a_mixed_journal_is_read_both_ways():
     assert [e.fields["code"] for e in of(sink, KernelEvent)] == ["79"] and of(sink, KernelSpan)[0].lines == 1
 
 
+def test_the_human_form_of_dmesg_counts_on_from_the_minute():
+    sink = read(s.DMESG_E, "gpu-a.dmesg.txt")
+    event = next(e for e in of(sink, KernelEvent) if "Xid" in e.text)
+    assert iso(event.at.earliest_ns) == "2026-03-02T16:20:31.250Z" and event.at.latest_ns - event.at.earliest_ns > 59e9
+
+
+def test_the_list_of_boots():
+    (boot,) = of(read(s.BOOTS), BootTime)
+    assert iso(boot.booted.earliest_ns) == "2026-03-02T16:17:55Z" and iso(boot.booted.latest_ns)[:19] == "2026-03-02T16:18:55"
+
+
+def test_readings_of_an_exporter():
+    (gpu,) = of(read(s.DCGM), GpuSample)
+    assert (gpu.index, gpu.utilization_percent, gpu.power_watts, gpu.memory_used_bytes, gpu.pci) == (0, 96, 115.5, 2**30, "0000:19:00.0")
+    assert not read(s.DCGM).notes
+
+
+def test_links_between_gpus():
+    assert [(g.index, g.uuid) for g in of(read(s.GPU_LIST), GpuSample)] == [(0, "GPU-aa"), (1, "GPU-bb")]
+    assert [(x.device, x.port, x.state) for x in of(read(s.NVLINK), LinkState)] == [("gpu0", "0", "ACTIVE"), ("gpu0", "1", "INACTIVE")]
+    counters = {c.counter: c.value for c in of(read(s.NVLINK_ERRORS), LinkCounter)}
+    assert counters == {"nvlink_replay_errors": 0, "nvlink_crc_flit_errors": 3}
+
+
+def test_tables_of_pods_and_containers():
+    first, second = of(read(s.PODS), ContainerStatus)
+    assert (first.name, first.restarts, first.reason, iso(first.started.latest_ns)) == ("decode-0", 7, "", "2026-03-02T10:00:00.999Z")
+    assert (second.restarts, second.reason) == (3, "CrashLoopBackOff")
+    dead, well = of(read(s.DOCKER_PS), ContainerStatus)
+    assert (dead.name, dead.exit_code, dead.reason, well.name, well.reason) == ("vllm", 137, "Exited", "etcd", "")
+
+
+def test_the_heading_of_a_csv_holds_for_later_sheets():
+    head, row, *_ = s.GPU_CSV_BARE.splitlines()
+    text = f"# sampled_at 2026-03-02T10:00:00Z\n{head}\n{row}\n# sampled_at 2026-03-02T10:01:00Z\n{row}\n"
+    assert [when(g)[14:16] for g in of(read(text), GpuSample)] == ["00", "01"]
+
+
 def test_a_log_of_the_boot_before():
     (span,) = of(read(s.JOURNAL, "gpu-a.kernel.previous-boot.log"), KernelSpan)
     assert span.previous_boot
