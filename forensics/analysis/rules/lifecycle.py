@@ -74,13 +74,22 @@ def _start_failed(view: View, failed: list[LogHit]) -> Finding:
         title=f"{who} failed before it was ready{_reason(first)}",
         because=[h.ref for h in (own or workers or failed)[:3]],
         severity=Severity.CRITICAL,
-        role=FindingRole.ROOT if own else FindingRole.CASCADE,
+        role=FindingRole.ROOT if own and not _deeper(view, first) else FindingRole.CASCADE,
         processes=[process] if process else [],
         ranks=ranks,
         nodes=[] if process else list(dict.fromkeys(h.node for h in at_once or [first])),
         since=first.at,
         does_not_show="a failure of its own: it waited in vain for others" if victim else "",
     )
+
+
+def _deeper(view: View, failed: LogHit) -> bool:
+    """Whether a line just before the failure says what it failed for: a device, a full file system, a killed process."""
+    if failed.at is None:
+        return False
+    since, until = failed.at.earliest_ns - DEEPER_S * SECOND, failed.at.latest_ns
+    named = [h for h in view.hits if h.role == "root" and h.node == failed.node and h.feeds not in OF_STARTS]
+    return any(h.at and since <= h.at.earliest_ns <= until and h.ref != failed.ref for h in named)
 
 
 def _victim(hit: LogHit) -> bool:
@@ -136,6 +145,9 @@ def _ended_quietly(view: View) -> Iterator[Finding]:
     )
 
 
+DEEPER_S = 60
+OF_STARTS = ("worker-start-failed", "worker-exception-swallowed", "orderly-shutdown")
+"""What root lines of a failed start may feed without saying why it failed."""
 OF_OTHERS = ("ray-actor-killed", "ray-gcs-node-ended")
 """Ends of parts, which do not show that the engine was asked to end."""
 QUIET_S = 120.0
