@@ -16,6 +16,7 @@ from forensics.analysis.buffers import Buffer, buffer_of
 from forensics.analysis.case import Case
 from forensics.analysis.gpuplaces import join_gpus
 from forensics.analysis.kernelclock import date_kernel
+from forensics.analysis.logs.clocks import local_zone
 from forensics.analysis.nodes import by_folder, by_host, hosts_in, node_of
 from forensics.analysis.parse import Input, Parser, Sink
 from forensics.analysis.parse.clock import read_clock
@@ -92,6 +93,8 @@ def _read_source(source: Source, case: Case) -> bool:
     bare_nodes: set[str] = set()
     of_name = _naming(source, ahead)
     known_machines = machines((item.name for item in source.items()), of_name)
+    if not bundle_node:
+        ahead.machines = {place(name, known_machines, of_name): offset for name, offset in ahead.local.items()}
     for group in grouped(source.items()):
         item = group[-1]
         node = bundle_node or (item.evidence and _origin_node(source)) or place(item.name, known_machines, of_name)
@@ -104,6 +107,8 @@ def _read_source(source: Source, case: Case) -> bool:
     _attempts(source, bundle_node, case)
     for node in {bundle_node} if bundle_node else bare_nodes:
         method = "recorded by the node" if manifest is not None else "assumed UTC: bare logs name no zone"
+        if node in ahead.machines:
+            method = "the machine's own logs by the zone that one of them names, the others assumed UTC"
         case.clocks.append(Alignment(node=node, method=method, utc_offset_s=utc_offset if manifest is not None else None))
     return known
 
@@ -116,6 +121,10 @@ class _Ahead:
     """pid to the offset of the zone it writes in; None is the node itself."""
     boot_ns: int | None = None
     markers: list[tuple[str, str]] = field(default_factory=list)
+    local: dict[str, int] = field(default_factory=dict)
+    """Name of a bare file to the offset from UTC (s) that its wrappers name: the zone of its machine."""
+    machines: dict[str, int] = field(default_factory=dict)
+    """The same by node. It dates the kernel's lines; a container's processes mostly write in UTC whatever the machine's zone."""
     hosts: dict[str, Counter[str]] = field(default_factory=dict)
     """Name of a bare file to the hosts that its first lines name as their own."""
 
@@ -142,7 +151,9 @@ def _first_pass(source: Source, case: Case) -> _Ahead:
                     ahead.zones[None] = clock.utc_offset_s
                 if clock.wall_ns is not None and clock.boottime_ns is not None:
                     ahead.boot_ns = clock.wall_ns - clock.boottime_ns
-            elif item.evidence is None and "/" not in item.name:
+            elif item.evidence is None and (named := local_zone(item.read(HEAD_BYTES))) is not None:
+                ahead.local[item.name] = named
+            if item.evidence is None and "/" not in item.name:
                 ahead.hosts[item.name] = hosts_in(item.read(HEAD_BYTES).decode("utf-8", "replace"))
         except (ValueError, msgspec.MsgspecError, RecursionError, OSError) as error:
             case.unread.append(f"{item.name}: {error}")
@@ -182,7 +193,7 @@ def _read_group(group: Sequence[Item], node: str, calendar: Calendar, ahead: _Ah
         parser = parse.find("", group[-1].name.rsplit("/", 1)[-1], heads[0] if heads else "")
         if parser is not None and parser.name in JOINED:
             data, parts = joined(group, case.unread)
-            inp = _input(group[-1], node, data, calendar, ahead, parts)
+            inp = _input(group[-1], node, data, _zoned(calendar, parser, node, ahead), ahead, parts)
             return [_parsed(parser, inp, case)]
     return [_read_item(item, node, calendar, ahead, case) for item in group]
 
@@ -221,12 +232,19 @@ def _read_item(item: Item, node: str, calendar: Calendar, ahead: _Ahead, case: C
     if parser.name not in LOGS and len(data) > WHOLE_BYTES:
         case.unread.append(f"{item.name}: larger than {WHOLE_BYTES >> 20} MiB: its end was not read")
         data = data[:WHOLE_BYTES]
-    known = _parsed(parser, _input(item, node, data, calendar, ahead), case)
+    known = _parsed(parser, _input(item, node, data, _zoned(calendar, parser, node, ahead), ahead), case)
     if evidence and evidence.truncated and parser.name != "log":
         case.unread.append(f"{item.name}: cut while it was taken")
     if not known and evidence is None and len(case.unread) == before:
         case.unread.append(f"{item.name}: not recognised beyond its form ({parser.name}): nothing in it is known")
     return known
+
+
+def _zoned(calendar: Calendar, parser: Parser, node: str, ahead: _Ahead) -> Calendar:
+    """The calendar of a file: a bare kernel log is in the zone of its machine, where another log of it names that."""
+    if parser.name == "kernel" and node in ahead.machines:
+        return replace(calendar, utc_offset_s=ahead.machines[node])
+    return calendar
 
 
 def _input(item: Item, node: str, data: Buffer, calendar: Calendar, ahead: _Ahead, parts: tuple[Part, ...] = ()) -> Input:

@@ -31,6 +31,7 @@ _EPOCH = re.compile(r"([0-9]{9,19})(?:\.([0-9]{1,9})[0-9]*)?")
 _MONTHS = {name: i for i, name in enumerate(("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"), 1)}
 _YEAR_HINT = re.compile(rb"(?<!\d)(20[2-4]\d)-(0[1-9]|1[0-2])-([0-3]\d)(?!\d)")
 _ZONED = re.compile(r"(?:Z|[+-]\d\d:?\d\d|UTC|GMT)(?: 20\d\d)?$")
+_OFFSET = re.compile(r"(?<=\d)[+-]\d\d:?\d\d$")
 _DAY = 86400 * SECOND
 
 
@@ -45,6 +46,12 @@ class Stamp(NamedTuple):
     def zoned(self) -> bool:
         """Whether it names its zone, so that nothing about it has to be assumed."""
         return self.form == "epoch" or (self.form in ("iso", "ctime") and bool(_ZONED.search(self.text)))
+
+    @property
+    def zone_s(self) -> int | None:
+        """The offset from UTC that it names by its figures; None for "Z", which a runtime writes in whatever zone it stands."""
+        m = _OFFSET.search(self.text) if self.form == "iso" else None
+        return _zone(m[0]) if m else None
 
 
 FORMS = ("iso", "month-day", "us", "slash", "ctime", "syslog", "glog", "clock", "epoch", "boot")

@@ -9,6 +9,7 @@ offset is said.
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from mmap import mmap
@@ -80,21 +81,31 @@ def survey(data: bytes | mmap, calendar: Calendar, boot_ns: int | None = None, h
     return measure((peel(line, hint) for line in _some_lines(data)), calendar, boot_ns)
 
 
+def local_zone(head: bytes) -> int | None:
+    """The offset from UTC (s) that the wrappers of a file name, which is the zone of the machine that wrote them."""
+    hint = Hint()
+    return _named_zone([peel(line, hint) for line in _some_lines(head)])
+
+
 def measure(lines: Iterable[Peeled], calendar: Calendar, boot_ns: int | None = None) -> Clocks:
     """The offset that explains the lines: constant over several of them, and more than passing a line on may take."""
+    lines = list(lines)
+    named = _named_zone(lines)
+    if named is not None:
+        # a runtime that names its zone stands in it, and mostly so do the processes beside it
+        calendar = replace(calendar, utc_offset_s=named)
     ahead: list[float] = []
-    wrapper, zoned, written = "", False, None
+    wrapper, zoned = "", False
     for line in lines:
         outer, inner = line.wrapper_time, line.inner_time
-        if outer is None or inner is None or inner.form == "boot":
+        if outer is None or inner is None or inner.form in ("boot", "clock"):
             continue
         passed = calendar.read(outer, None, boot_ns)
         if passed is None:
             continue
         # the wrapper mostly has a year: the process's own date is the nearest one to it
-        near = calendar if abs(passed.earliest_ns - calendar.reference_ns) < SECOND else replace(calendar, reference_ns=passed.earliest_ns)
-        written = near.read(inner, passed, boot_ns)
-        if written is None or inner.form == "clock":
+        written = replace(calendar, reference_ns=passed.earliest_ns).read(inner)
+        if written is None:
             continue
         ahead.append((passed.earliest_ns - written.earliest_ns) / SECOND)
         wrapper, zoned = wrapper or (line.wrappers[0] if line.wrappers else ""), zoned or outer.zoned
@@ -124,6 +135,15 @@ def _constant(ahead: list[float]) -> float | None:
         return middle
     # a second of doubt lies in each clock that shows whole seconds
     return middle if abs(middle) > max(DRIFT_S, 4 * spread) and spread <= DRIFT_S else None
+
+
+def _named_zone(lines: list[Peeled]) -> int | None:
+    """What most wrappers name; None where they name none, or several (a fleet's log, a change of summer time)."""
+    named = Counter(zone for line in lines if line.wrapper_time and (zone := line.wrapper_time.zone_s) is not None)
+    if not named:
+        return None
+    zone, count = named.most_common(1)[0]
+    return zone if count >= LEAST_LINES and count > 0.9 * sum(named.values()) else None
 
 
 def _some_lines(data: bytes | mmap) -> Iterable[str]:

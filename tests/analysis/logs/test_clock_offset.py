@@ -58,3 +58,22 @@ def test_clocks_that_agree_are_not_mentioned(tmp_path, lag):
 
 def test_too_few_lines_prove_nothing(tmp_path):
     assert not found(tmp_path, log(outer_hours=8, lines=2))[1]
+
+
+def test_a_zone_that_one_log_of_a_node_names_holds_for_its_kernel_log(tmp_path):
+    lines = [
+        f"{at(i * 10, 8):%Y-%m-%dT%H:%M:%S}+08:00 stdout F (EngineCore pid=77) INFO {at(i * 10, 8):%m-%d %H:%M:%S} [core.py:1] step"
+        for i in range(9)
+    ]
+    (tmp_path / "node0.log").write_text("\n".join(lines) + "\n")
+    (tmp_path / "node0.kernel.log").write_text(
+        f"{at(30, 8):%b %d %H:%M:%S} node0 kernel: NVRM: Xid (PCI:0000:9b:00): 79, pid=1, name=x, GPU has fallen off the bus.\n"
+    )
+    (tmp_path / "node1.kernel.log").write_text(
+        f"{at(30):%b %d %H:%M:%S} node1 kernel: NVRM: Xid (PCI:0000:9b:00): 79, pid=1, name=x, GPU has fallen off the bus.\n"
+    )
+    report = analyze([tmp_path])
+    since = [f.since.earliest_ns / 1e9 for f in report.findings if f.id == "gpu-off-bus"]
+    assert since
+    assert all(abs(s - at(30).timestamp()) < 2 for s in since)
+    assert not [f for f in report.findings if f.id == "log-clock-offset"]

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from forensics.analysis.logs import Hint, peel, survey
+from forensics.analysis.logs.clocks import local_zone
 from forensics.analysis.times import SECOND, Calendar, Stamp, iso
 from forensics.model import TimeRange
 
@@ -58,6 +59,21 @@ def test_a_wrapper_that_names_its_zone_is_right_whatever_the_process_says():
     assert clocks.offset_s == pytest.approx(-8 * 3600, abs=2)
     assert clocks.zone_s == 0
     assert iso(at[0].earliest_ns) == "2026-09-01T09:00:00.300Z"
+
+
+def test_a_wrapper_that_names_the_zone_of_the_processes_agrees_with_them():
+    def local(ns):
+        return iso(ns + 8 * 3600 * SECOND).rstrip("Z") + "+08:00"
+
+    data = text(local, inner(8))
+    clocks, at = times(data)
+    assert clocks.offset_s is None
+    assert iso(at[0].earliest_ns) == "2026-09-01T09:00:00.300Z"
+    assert iso(clocks.at(peel("INFO 09-01 17:00:00 [core.py:1] x")).earliest_ns) == "2026-09-01T09:00:00Z"
+    assert local_zone(data) == 8 * 3600
+    # processes in UTC beside such a runtime stand a zone apart
+    assert survey(text(local, inner()), CAL).offset_s == pytest.approx(8 * 3600, abs=2)
+    assert local_zone(text(utc, inner(8))) is None
 
 
 def test_a_process_whose_clock_is_minutes_off():
