@@ -63,6 +63,8 @@ PEER_LOST = ("kv-transfer-peer-gone", "kv-sender-failed", "kv-receiver-waits-for
 """Findings that say: the other side of a transfer, another engine, is where to look."""
 PEER_NS = 900 * 10**9
 """How long before a peer was lost what broke it can have begun: longest limit of a transfer (480 s), and as much again."""
+UNEASY = ("transient-stall-recovered", "long-prefill", "slow-progress", "engine-alive-not-progressing")
+"""States in which nothing broke, and which look from outside as if something had."""
 LIVES_BACK = 8
 """How many earlier lives of an engine are searched for one that broke."""
 
@@ -171,7 +173,7 @@ def _conclude(judged: _Judged, elsewhere: Sequence[Finding]) -> None:
         coverage=seen,
         processes=engine.processes,
     )
-    judged.first = _first_event(told, root)
+    judged.first = _first_event(told, root, view)
 
 
 def _of_its_peers(findings: Sequence[Finding], elsewhere: Sequence[Finding]) -> list[Finding]:
@@ -328,12 +330,18 @@ def _titled(by_id: dict[str, Finding], root: Root) -> str:
     return f"First to break: {_sentence(finding)}" if finding else ""
 
 
-def _first_event(findings: Sequence[Finding], root: Root) -> TimelineEvent | None:
-    """The earliest moment of the incident: the root's, or where there is none that of the earliest grave finding."""
+def _first_event(findings: Sequence[Finding], root: Root, view: View | None = None) -> TimelineEvent | None:
+    """The earliest moment of the incident: the root's, else that of the earliest grave finding, else of what looked like one."""
     mine = [f for f in findings if f.since and f.grade.strength >= 2]
     chosen = [f for f in mine if f.id == root.finding and (root.rank is None or root.rank in f.ranks)]
     if not chosen:
         chosen = [f for f in mine if f.severity is Severity.CRITICAL or f.id.startswith("symptom-")]
+    if not any(f.severity is Severity.CRITICAL or f.id == root.finding for f in chosen):
+        # nothing broke: a slow stretch that explains a symptom comes before it, and a symptom counts from its own line
+        slow = [f for f in mine if f.id in UNEASY]
+        if not slow and view is not None and (told := _first_line(view, chosen)):
+            return told
+        chosen = slow or chosen
     if not chosen:
         return None
     first = min(chosen, key=lambda f: f.since.earliest_ns if f.since else 0)
@@ -345,6 +353,16 @@ def _first_event(findings: Sequence[Finding], root: Root) -> TimelineEvent | Non
         ref=first.because[0],
         engine=first.engine,
         finding=first.id,
+    )
+
+
+def _first_line(view: View, symptoms: Sequence[Finding]) -> TimelineEvent | None:
+    """The first line of a symptom in an engine that is well: what it says began, began as ordinary work."""
+    lines = [h for h in view.feeding(*(f.id for f in symptoms)) if h.at]
+    if not lines or lines[0].at is None:
+        return None
+    return TimelineEvent(
+        at=lines[0].at, node=lines[0].node, what=lines[0].text[:200], ref=lines[0].ref, engine=view.engine.id, finding=lines[0].feeds
     )
 
 
