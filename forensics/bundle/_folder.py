@@ -28,7 +28,7 @@ class Walk:
         try:
             entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
         except OSError as error:
-            self.losses.append(f"{printable(prefix) or printable(str(folder))}: cannot be listed ({error.strerror})")
+            self.losses.append(_why(printable(prefix) or printable(str(folder)), "cannot be listed", error))
             return
         for entry in entries:
             name = prefix + entry.name
@@ -59,7 +59,7 @@ class Walk:
             os.close(os.open(entry.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC))
             return entry.stat(follow_symlinks=False)
         except OSError as error:
-            self.losses.append(f"{printable(name)}: cannot be read ({error.strerror})")
+            self.losses.append(_why(printable(name), "cannot be read", error))
             return None
 
     def _link(self, path: str, name: str) -> None:
@@ -71,6 +71,12 @@ class Walk:
     def _once(self, sentence: str) -> None:
         if sentence not in self.losses:
             self.losses.append(sentence)
+
+
+def _why(name: str, what: str, error: OSError) -> str:
+    if isinstance(error, PermissionError):
+        return f"{name}: DENIED, {what} (permission denied); cure: read it as its owner or as root"
+    return f"{name}: {what} ({error.strerror})"
 
 
 def is_bundle(folder: Path) -> bool:

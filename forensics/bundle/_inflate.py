@@ -6,15 +6,20 @@ import bz2
 import io
 import lzma
 import os
+import sys
 import zlib
+from collections.abc import Callable
 from typing import Any, BinaryIO
 
 from forensics.bundle._gzip import RATIO_FREE_BYTES, RATIO_LIMIT, GzipStream, PlainStream
 from forensics.bundle._names import printable
 
-ITEM_LIMIT_BYTES = 1024 * 1024 * 1024
+ITEM_LIMIT_BYTES = 16 * 1024 * 1024 * 1024
 XZ_MEMORY_BYTES = 128 * 1024 * 1024
-_MAGIC = {b"\x1f\x8b": "gzip", b"\xfd7zXZ\x00": "xz", b"BZh": "bzip2"}
+_MAGIC = {b"\x1f\x8b": "gzip", b"\xfd7zXZ\x00": "xz", b"BZh": "bzip2", b"\x28\xb5\x2f\xfd": "zstd"}
+ZSTD_WINDOW_BYTES = 128 * 1024 * 1024
+_ZSTD_IN = 4096
+"""So little that what a hostile file makes of it fits in the memory: a block of 128 KiB takes four bytes."""
 _IN = 64 * 1024
 
 
@@ -42,6 +47,12 @@ class _Inflating(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
+    def fileno(self) -> int:
+        """Of a file that is not packed: whoever reads it by position needs no copy."""
+        if self._packed:
+            raise OSError("a packed file has no place of its own")
+        return self._fd
+
     def readinto(self, buffer: Any) -> int:
         if self._made >= self._limit:
             if self._packed:
@@ -51,7 +62,12 @@ class _Inflating(io.RawIOBase):
         buffer[: len(data)] = data
         self._made += len(data)
         if not data and self._source.problem:
-            why = {"cut": "the file is cut", "damaged": "the file is damaged", "bomb": "it unpacks to far more than it should (a bomb)"}
+            why = {
+                "cut": "the file is cut",
+                "damaged": "the file is damaged",
+                "bomb": "it unpacks to far more than it should (a bomb)",
+                "unknown": "nothing here reads its packing; cure: unpack it",
+            }
             self._lost(f"unpacked up to byte {self._made}, then {why[self._source.problem]}")
         return len(data)
 
@@ -67,11 +83,11 @@ class _Inflating(io.RawIOBase):
 
 
 class _BlockStream:
-    """xz and bzip2, forward only."""
+    """xz, bzip2 and zstd, forward only."""
 
     def __init__(self, fd: int, kind: str) -> None:
         self._fd = fd
-        self._make = (lambda: lzma.LZMADecompressor(memlimit=XZ_MEMORY_BYTES)) if kind == "xz" else bz2.BZ2Decompressor
+        self._make: Callable[[], Any] = {"xz": _xz, "bzip2": bz2.BZ2Decompressor, "zstd": _zstd}[kind]
         self._state: Any = self._make()
         self._at = 0
         self._made = 0
@@ -98,6 +114,9 @@ class _BlockStream:
             except (lzma.LZMAError, OSError, EOFError, zlib.error, MemoryError):
                 self.problem = "damaged"
                 break
+            except ImportError:
+                self.problem = "unknown"
+                break
             self._pending = b""
             self._made += len(out)
             if self._made > RATIO_FREE_BYTES and self._made > RATIO_LIMIT * self._at:
@@ -105,3 +124,54 @@ class _BlockStream:
             if out:
                 return out
         return b""
+
+
+def _xz() -> Any:
+    return lzma.LZMADecompressor(memlimit=XZ_MEMORY_BYTES)
+
+
+def _zstd() -> Any:
+    return _Zstd()
+
+
+class _Zstd:
+    """zstd with the interface of the standard library's decompressors: by its own module from 3.14, else by `zstandard`."""
+
+    def __init__(self) -> None:
+        self._state: Any = None
+        self._queue = b""
+        self._out = b""
+        self.eof = False
+        self.unused_data = b""
+
+    @property
+    def needs_input(self) -> bool:
+        return not self._queue and not self._out
+
+    def decompress(self, data: bytes, size: int) -> bytes:
+        """At most `size` bytes. Raises EOFError for damage and ImportError where nothing here reads zstd."""
+        if self._state is None:
+            self._state, self._errors = _zstd_library()
+        self._queue += data
+        while not self._out and self._queue and not self._state.eof:
+            part, self._queue = self._queue[:_ZSTD_IN], self._queue[_ZSTD_IN:]
+            try:
+                self._out = self._state.decompress(part)
+            except self._errors as error:
+                raise EOFError(str(error)) from error
+        out, self._out = self._out[:size], self._out[size:]
+        if self._state.eof and not self._out:
+            self.eof = True
+            self.unused_data = self._state.unused_data + self._queue
+            self._queue = b""
+        return out
+
+
+def _zstd_library() -> tuple[Any, type[Exception]]:
+    if sys.version_info >= (3, 14):
+        from compression import zstd
+
+        return zstd.ZstdDecompressor(), zstd.ZstdError
+    import zstandard
+
+    return zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW_BYTES).decompressobj(), zstandard.ZstdError

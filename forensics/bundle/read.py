@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import os
+import shutil
 import stat
 import tempfile
 from collections.abc import Callable, Iterable
@@ -28,8 +29,12 @@ from forensics.bundle.pack import COMMENT_PREFIX
 from forensics.bundle.source import Item, Source
 from forensics.model import Evidence
 
-STDIN_LIMIT_BYTES = 1024 * 1024 * 1024
+STDIN_LIMIT_BYTES = 64 * 1024 * 1024 * 1024
+SPOOL_SHARE = 0.5
+"""Of the free space for temporary files, so much is used at most."""
 BUFFER_BYTES = 128 * 1024
+PACKED = (".gz", ".xz", ".bz2", ".zst", ".zstd")
+"""Endings of files that are packed one by one."""
 
 __all__ = ["Item", "Source", "open_source", "open_sources"]
 
@@ -89,7 +94,7 @@ def _cannot(path: str | Path, error: OSError) -> BundleError:
 def _open_spooled(fd: int, label: str) -> Source:
     """Keep what cannot be read twice in an unlinked file, bounded."""
     with tempfile.TemporaryFile() as spool:
-        left = STDIN_LIMIT_BYTES
+        limit = left = min(STDIN_LIMIT_BYTES, int(shutil.disk_usage(tempfile.gettempdir()).free * SPOOL_SHARE))
         while left and (piece := os.read(fd, min(left, 1024 * 1024))):
             spool.write(piece)
             left -= len(piece)
@@ -97,7 +102,7 @@ def _open_spooled(fd: int, label: str) -> Source:
         cut = not left and bool(os.read(fd, 1))
         source = _open_file(os.dup(spool.fileno()), label)
     if cut:
-        source.losses.append(f"{label}: only the first {STDIN_LIMIT_BYTES >> 20} MiB were read")
+        source.losses.append(f"{label}: only the first {limit >> 20} MiB were read")
     return source
 
 
@@ -265,6 +270,6 @@ def _bare_item(source: Source, name: str, status: os.stat_result, opener: Callab
         return inflating(fd, opens_with(os.pread(fd, 8, 0)), source.losses, name, own=True)
 
     plain = name
-    for suffix in (".gz", ".xz", ".bz2"):
+    for suffix in PACKED:
         plain = plain.removesuffix(suffix)
     return Item(plain, status.st_size, status.st_mtime_ns, None, open_it)

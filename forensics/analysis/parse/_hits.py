@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from forensics.analysis.parse._base import Buffer, Input, Sink
+from forensics.analysis.buffers import Buffer
+from forensics.analysis.parse._base import Input, Sink
 from forensics.analysis.parse._lines import Line
 from forensics.analysis.scan import FIRST, LAST
 from forensics.analysis.signatures import AFTER_BYTES, Signature

@@ -11,23 +11,31 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
+import msgspec
+
+from forensics.analysis.buffers import Buffer, FileBuffer
 from forensics.analysis.logs import unwrap
 from forensics.analysis.logs.formats.vllm import name_of
-from forensics.analysis.parse._base import Buffer, Input, Parser, Sink
+from forensics.analysis.parse._base import Input, Parser, Sink
 from forensics.analysis.parse._hits import NO_ENGINE, SAME_HITS, Hits
 from forensics.analysis.parse._lines import PID, Line, Reader
 from forensics.analysis.scan import EVERY_BYTES, LINE_BYTES, Candidate, Found, Plan, scan
 from forensics.analysis.signatures import Signature, signatures
-from forensics.model import LogHit, LogSpan, ProcessInfo
+from forensics.analysis.times import SECOND
+from forensics.model import EvidenceRef, LogHit, LogSpan, ProcessInfo
 
 HEAD_BYTES = 512 * 1024
 """Names and pids of processes are read from the head of a log and from every line that a signature knows."""
 
 _PREFIX_BYTES = re.compile(rb"\(([A-Za-z_][\w\-]*(?: (?:TP|PP|DP)\d+| rank=\d+)?) pid=(\d+)")
-_DATED = re.compile(r"(?m)^.{0,64}?\d\d-\d\d[T ]\d\d:\d\d:\d\d|^.{0,8}\w{3} +\d+ \d\d:\d\d:\d\d|^.{0,64}?\d\d[:/]\d\d[:/]\d\d")
+_DATED = re.compile(
+    r"(?m)^.{0,64}?\d\d-\d\d[T ]\d\d:\d\d:\d\d|^.{0,8}\w{3} +\d+ \d\d:\d\d:\d\d|^.{0,64}?(?:\d\d/\d\d/\d{4}-|[IWEF]\d{4} )\d\d:\d\d:\d\d"
+)
 _PREFIXED = re.compile(r"(?m)^.{0,120}?\([A-Za-z_][\w\- =]{0,60},? pid=\d+|^.{0,80}?(?:NCCL (?:INFO|WARN)|\[TRT-LLM\]|\[rank\d+\]|raylet)")
 EDGE_BYTES, EDGE_LINES = 64 * 1024, 400
 """What is read of a log's beginning and end to learn who writes in it, and from when until when."""
+ABOVE_S = 2
+"""A traceback follows the line that announces it within so many seconds."""
 KERNEL = "kernel: "
 """Stands in every line of the kernel's in a syslog or journal of everything."""
 _plans: list[tuple[tuple[Signature, ...], tuple[str, ...], Plan]] = []
@@ -44,7 +52,7 @@ def plan_for(markers: tuple[str, ...]) -> Plan:
 
 def parse(inp: Input, sink: Sink) -> None:
     """One log, of any size and any engine."""
-    if len(inp.data) <= EVERY_BYTES:  # of a larger one the records are taken apart one by one
+    if not isinstance(inp.data, FileBuffer) and len(inp.data) <= EVERY_BYTES:  # of a larger one records are taken apart one by one
         inp = replace(inp, data=unwrap(inp.data))
     data = inp.data
     hits = Hits(inp, sink)
@@ -78,23 +86,25 @@ def parse(inp: Input, sink: Sink) -> None:
         from forensics.analysis.parse.kernel import parse_rows
 
         parse_rows(inp, sink, kernel)
+    older = dict.fromkeys(name for _, name in inp.parts if name != inp.name)
     for pid, name in hits.processes.items():
-        sink.process(ProcessInfo(pid=pid, node=inp.node, title=name, log_files=(inp.name,)))
+        sink.process(ProcessInfo(pid=pid, node=inp.node, title=name, log_files=(inp.name, *older)))
     edges.tail(data)
-    sink.add(
-        LogSpan(
-            node=inp.node,
-            ref=inp.ref("file", f"{len(data)} bytes"),
-            pid=inp.pid,
-            first_ns=hits.first.earliest_ns if hits.first else None,
-            last_ns=hits.last.latest_ns if hits.last else None,
-            lines=found.lines,
-            pids=tuple(hits.processes),
-            engine=hits.engine or edges.engine,
-            ranks=tuple(sorted(hits.ranks)),
-            clock_offset_s=reader.clocks.offset_s,
-        )
+    span = LogSpan(
+        node=inp.node,
+        ref=inp.ref("file", f"{len(data)} bytes"),
+        pid=inp.pid,
+        first_ns=hits.first.earliest_ns if hits.first else None,
+        last_ns=hits.last.latest_ns if hits.last else None,
+        lines=found.lines,
+        pids=tuple(hits.processes),
+        engine=hits.engine or edges.engine,
+        ranks=tuple(sorted(hits.ranks)),
+        clock_offset_s=reader.clocks.offset_s,
     )
+    sink.add(span)
+    for name in older:  # hits are quoted from these, but when the log begins and ends is said once
+        sink.add(msgspec.structs.replace(span, ref=EvidenceRef(source=name, locator="file"), first_ns=None, last_ns=None, lines=0))
     for note in found.notes:
         sink.note(f"{inp.name}: {note}")
 
@@ -120,13 +130,15 @@ def _text(data: Buffer, start: int) -> str:
 
 def _above(line: Line, data: Buffer, start: int, reader: Reader, hits: Hits) -> Line:
     """A traceback without a prefix belongs to the dated line above it: logging writes the message first, then the traceback."""
-    if line.at or line.process or start < 2:
+    if line.process or line.pid is not None or start < 2:
         return line
     begin = data.rfind(b"\n", max(0, start - LINE_BYTES), start - 1) + 1
     above = reader.take_apart(_text(data, begin), line.number - 1, hits.last)
     if above.at is None or above.level not in ("ERROR", "CRITICAL", "FATAL", "WARNING"):
         return line
-    return replace(line, text=above.text, process=above.process, pid=above.pid, rank=above.rank, level=above.level, at=above.at)
+    if line.at and abs(line.at.earliest_ns - above.at.earliest_ns) > ABOVE_S * SECOND:
+        return line  # a wrapper dates it, and says that it came later
+    return replace(line, text=above.text, process=above.process, pid=above.pid, rank=above.rank, level=above.level, at=line.at or above.at)
 
 
 @dataclass

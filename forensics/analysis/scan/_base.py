@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import bisect
-import mmap
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-Buffer = bytes | mmap.mmap
+from forensics.analysis.buffers import Buffer
 
 LINE_BYTES = 64 * 1024
 """A longer line (a dumped batch) is cut here: what a signature needs stands at its head."""

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 
-from forensics.analysis.scan._base import EVERY_BYTES, LAST, STATS_CHOSEN, STATS_LINES, Buffer, Candidate, Found
+from forensics.analysis.buffers import Buffer
+from forensics.analysis.scan._base import EVERY_BYTES, STATS_CHOSEN, STATS_LINES, Candidate, Found
 from forensics.analysis.scan.fold import Group, Key
 from forensics.analysis.scan.literals import FALLBACK_NOTE, Plan, engine_of_search
 from forensics.analysis.scan.pieces import Chunk, Job, search
@@ -144,6 +145,3 @@ def _work(span: tuple[int, int]) -> Chunk:
     assert _shared is not None
     data, job = _shared
     return search(data, *span, job)
-
-
-__all__ = ["LAST", "scan"]

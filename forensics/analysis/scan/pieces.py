@@ -6,7 +6,8 @@ import mmap
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from forensics.analysis.scan._base import LINE_BYTES, PIECE_BYTES, TAIL_BYTES, Buffer, Candidate
+from forensics.analysis.buffers import Buffer
+from forensics.analysis.scan._base import LINE_BYTES, PIECE_BYTES, TAIL_BYTES, Candidate
 from forensics.analysis.scan.fold import Fold, Group, Key
 from forensics.analysis.scan.literals import Plan
 
