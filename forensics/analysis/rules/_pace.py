@@ -14,6 +14,7 @@ ALONE = 2.0
 """The same where nobody waits: large models on small machines are as slow as five and well."""
 CRAWL_S = 50.0
 PREFILL_LINES = 3
+PREFILL_S = 19.0
 FEW = 2
 """With more requests running, several prompts in a row may look like one."""
 RISES = 0.01
@@ -43,15 +44,25 @@ def prefilling(view: View) -> tuple[list[Told], Told | None]:
     for lines in told(view):
         run: list[Told] = []
         for line in (*lines, None):
-            if line and line[0].prompt_only and line[1].running and _fills(run, line):
+            if line and _prompt(line) and _fills(run, line):
                 run.append(line)
                 continue
-            few = bool(run) and all((s.running or 0) <= FEW for _, s in run)
-            risen = (run[-1][1].kv_usage or 0) - (run[0][1].kv_usage or 0) if run else 0.0
-            if len(run) >= (PREFILL_LINES if few else 2 * PREFILL_LINES) and risen >= RISES:
+            if _long(run):
                 best = (run, line)
-            run = [line] if line and line[0].prompt_only and line[1].running else []
+            run = [line] if line and _prompt(line) else []
     return best
+
+
+def _prompt(line: Told) -> bool:
+    # a line that is printed with a step of a prompt counts those that decode, and none may
+    return line[0].prompt_only and bool(line[1].running or line[1].step)
+
+
+def _long(run: list[Told]) -> bool:
+    if len(run) < PREFILL_LINES or _span_s(run) < PREFILL_S or (run[-1][1].kv_usage or 0) - (run[0][1].kv_usage or 0) < RISES:
+        return False
+    few = all((s.running or 0) <= FEW for _, s in run)
+    return few or (len(run) >= 2 * PREFILL_LINES and not any(s.step for _, s in run))
 
 
 def crawls(view: View, run: list[Told]) -> Finding:

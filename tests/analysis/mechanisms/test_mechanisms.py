@@ -204,3 +204,23 @@ def test_a_warning_at_the_end_of_the_last_answer_is_not_told(tmp_path):
     log.raw(MATCHER.format(3, 612)).stats(10, 0.0, 0, 0, 0.0)
     t = told(tmp_path, node0=log)
     assert not [i for i in t.by_id if i.startswith("grammar-")] and t.state == "healthy"
+
+
+def test_no_line_without_movement_was_printed_before_the_limit_ran_out(tmp_path):
+    log = Log(config=SPEC).flow(-100, 2)
+    log.raw(MATCHER.format(3, 612))
+    log.core_says(303, "EngineCore encountered a fatal error.", "ERROR").core_says(303, TIMEOUT, "ERROR")
+    t = told(tmp_path, node0=log)
+    assert t.grade("grammar-spec-livelock") == "supported" and t.state == "dead" and t.root[1] is None
+
+
+def test_drafts_are_told_by_their_own_figures_too(tmp_path):
+    log = Log().flow(-100, 2)
+    log.line(
+        1,
+        "APIServer",
+        7,
+        "SpecDecoding metrics: Mean acceptance length: 2.41, Accepted throughput: 31.20 tokens/s, Drafted throughput: 66 tokens/s",
+    )
+    log.raw(MATCHER.format(3, 493)).stats(10, 0.0, 2).stats(20, 0.0, 2).stats(30, 0.0, 2)
+    assert told(tmp_path, node0=log).grade("grammar-spec-livelock") == "supported"

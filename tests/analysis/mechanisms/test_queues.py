@@ -202,3 +202,25 @@ def test_single_questions_with_pauses_between_are_not_slow(tmp_path):
         text = "Decode batch, #running-req: 1, #token: 90, token usage: 0.01, cuda graph: True, gen throughput (token/s): {}, #queue-req: 0"
         lines.append(sglang(70 * i, text.format(0.6)))
     assert "slow-progress" not in told(tmp_path, node0=lines).by_id
+
+
+PREFILL = "Prefill batch, #new-seq: {}, #new-token: 8192, #cached-token: 0, token usage: {:.2f}, #running-req: {}, #queue-req: {}, cuda graph: False, input throughput (token/s): 2100.0"
+
+
+def sglang_start() -> list[str]:
+    return [
+        sglang(-900, "server_args=ServerArgs(model_path='/m', tp_size=1)", None),
+        sglang(-890, "The server is fired up and ready to roll!", None),
+    ]
+
+
+def test_a_long_prompt_in_sglang(tmp_path):
+    lines = [*sglang_start(), *(sglang(4 * i, PREFILL.format(1, 0.05 + 0.02 * i, 0, 0)) for i in range(25))]
+    t = told(tmp_path, node0=lines)
+    assert t.grade("long-prefill") == "established" and "engine-stalled" not in t.by_id
+
+
+@pytest.mark.parametrize("step_s", [0.2, 4.0])
+def test_many_prompts_in_a_row_in_sglang_are_not_one(tmp_path, step_s):
+    lines = [*sglang_start(), *(sglang(step_s * i, PREFILL.format(4, 0.05 + 0.02 * i, 4 * i, 60 - i)) for i in range(25))]
+    assert "long-prefill" not in told(tmp_path, node0=lines).by_id
