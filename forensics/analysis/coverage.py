@@ -32,11 +32,11 @@ def of_engine(view: View) -> Coverage:
             if rank is not None and word in (Outcome.OK, Outcome.PARTIAL):
                 looked_at.add(rank)
     unseen_nodes = max(0, _node_count(view) - max(len(view.nodes), _node_ranks(view)))
-    if not view.engine.processes and (view.engine.heard or view.engine.world_size):
+    if view.engine.heard or (not view.engine.processes and view.engine.world_size):
         # known by its logs alone: a node's log is that of all its ranks, whether each had something to say or not
-        spoken = {rank: node for node, rank in view.engine.heard}
+        spoken = {rank: node for node, rank in view.engine.heard if rank not in known}
         logs = {s.node for s in view.on_nodes(LogSpan)}
-        for rank in sorted(expected | spoken.keys()):
+        for rank in sorted((expected | spoken.keys()) - known):
             if rank in spoken or (not unseen_nodes and logs >= set(view.nodes)):
                 node = spoken.get(rank, view.nodes[0])
                 cells.append(CoverageCell(node=node, source="log", outcome=Outcome.OK, rank=rank))

@@ -54,6 +54,43 @@ def heard(case: Case, known: Iterable[EngineInstance]) -> list[EngineInstance]:
     return [_engine(part) for part in _joined(parts)]
 
 
+def complete(case: Case, engines: list[EngineInstance]) -> list[EngineInstance]:
+    """What start-up lines without a pid state of the engines on their nodes: the world, and which nodes are one engine.
+
+    Of the processes there may be stacks or a listing, and a log that names no pid beside them.
+    """
+    stated = {i: s for i, engine in enumerate(engines) if (s := _stated(case, engine)) is not None}
+    homes: dict[tuple[str, str], int] = {}
+    gone: set[int] = set()
+    whole = list(engines)
+    for i in sorted(stated, key=lambda i: stated[i].node_rank or 0):
+        mine = whole[i]
+        if (world := stated[i].world) and world > (mine.world_size or 0):
+            whole[i] = mine = msgspec.structs.replace(mine, world_size=world)
+        if not stated[i].together:
+            continue
+        home = homes.setdefault((mine.kind, stated[i].together), i)
+        other = whole[home]
+        if home == i or set(other.nodes) & set(mine.nodes) or len(other.nodes) >= stated[i].nodes:
+            continue
+        gone.add(i)
+        whole[home] = msgspec.structs.replace(
+            other,
+            processes=(*other.processes, *mine.processes),
+            nodes=(*other.nodes, *mine.nodes),
+            log_files=tuple(dict.fromkeys((*other.log_files, *mine.log_files))),
+            heard=(*other.heard, *mine.heard),
+        )
+    return [engine for i, engine in enumerate(whole) if i not in gone]
+
+
+def _stated(case: Case, engine: EngineInstance) -> Stated | None:
+    read = profile(engine.kind).stated
+    starts = [h for h in case.of(LogHit) if h.pid is None and h.event in ("start", "core-start") and KINDS.get(h.engine) == engine.kind]
+    mine = [h for h in starts if h.node in engine.nodes]
+    return read(mine[-1].fields) if read and mine else None
+
+
 def _by_line(case: Case, kinds: dict[str, str]) -> dict[tuple[str, str], str]:
     """(node, file) to the kind of engine whose lines stand in it, most of them first."""
     count: dict[tuple[str, str], dict[str, int]] = defaultdict(lambda: defaultdict(int))

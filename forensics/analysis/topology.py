@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from forensics.analysis.case import Case
-from forensics.analysis.heard import heard
+from forensics.analysis.heard import complete, heard
 from forensics.engines import WORLD_LIMIT, identify, profile
 from forensics.model import ConfigValue, EngineInstance, EngineProcess, LogHit, LogSpan, RankId, Role
 
@@ -33,7 +33,7 @@ def build(case: Case) -> None:
     engines = [_with_ranks(e, said) for e in engines]
     engines = _merge_logs(engines, case)
     engines = _merge_nodes(engines, said)
-    engines += heard(case, engines)
+    engines = complete(case, [*engines, *heard(case, engines)])
     for config in case.of(ConfigValue):
         if config.name == "version":
             engines = [

@@ -32,8 +32,8 @@ class Draft:
 
     @property
     def sparse(self) -> bool:
-        """Made of names in logs only: no parents are known."""
-        return all(info.ppid is None and not info.argv for info in self.infos)
+        """Made of names in logs and stacks only: no parents are known, and of a command line no more than a title."""
+        return all(info.ppid is None and len(info.argv) < 2 for info in self.infos)
 
     @property
     def headed(self) -> bool:
@@ -146,7 +146,11 @@ def _adopt(drafts: list[Draft]) -> list[Draft]:
         if draft.headed:
             continue
         home = next((head for head in heads if _kin(head, draft) and not _older(draft, head)), None)
-        home = home or next((other for other in orphans if _kin(other, draft) or _born_together(other, draft)), None)
+        if home is None and len(heads) == 1 and _only_names(heads[0], draft):
+            home = heads[0]
+        home = home or next(
+            (other for other in orphans if _kin(other, draft) or _born_together(other, draft) or _only_names(other, draft)), None
+        )
         if home:
             home.members += draft.members
         else:
@@ -171,6 +175,14 @@ def _born_together(one: Draft, other: Draft) -> bool:
     if one.started_ns is None or other.started_ns is None:
         return False
     return abs(one.started_ns - other.started_ns) <= START_NEIGHBOURHOOD_NS and not one.seats() & other.seats()
+
+
+def _only_names(one: Draft, other: Draft) -> bool:
+    """Whether nothing but their titles is known of both, as of mailed stack dumps: places that do not collide are one engine."""
+    infos = (*one.infos, *other.infos)
+    bare = all(info.ppid is None and info.session is None and info.started_ns is None and not info.asked for info in infos)
+    placed = all(rank is not None for role, _, rank in (*one.seats(), *other.seats()) if role is Role.WORKER)
+    return bare and placed and not one.seats() & other.seats()
 
 
 def _join_nodes(drafts: list[Draft]) -> list[Draft]:
@@ -202,7 +214,9 @@ def _complete(drafts: list[Draft]) -> list[Draft]:
             continue
         seats = part.seats()
         alike = [each for each in kept if each.profile is part.profile and each.sparse and each.headed]
-        fitting = [each for each in alike if not each.nodes & part.nodes and not each.seats() & seats]
+        # what was only photographed writes no log of its own: it may belong to the engine of its own node
+        apart = any(info.log_files for info in part.infos)
+        fitting = [each for each in alike if not (apart and each.nodes & part.nodes) and not each.seats() & seats]
         known = all(rank is not None or (role is Role.CORE and dp is not None) for role, dp, rank in seats)
         if len(alike) == 1 and fitting and seats and known:
             fitting[0].members += part.members
