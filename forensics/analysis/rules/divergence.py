@@ -49,6 +49,17 @@ def _all_known(view: View) -> bool:
     return view.engine.world_size is None or len(view.workers) >= view.engine.world_size
 
 
+def _during(view: View, members: list[Member]) -> bool:
+    """Whether the stacks were taken while the engine stood still: by a capture that saw it, or, mailed with a log, by their own times."""
+    stall = view.stall
+    if stall is None or stall.live:
+        return stall is not None
+    over = [h.at.latest_ns for h in view.events("fatal", "death-told") if h.at]
+    end = min([*over, *([stall.until.latest_ns] if stall.until else [])], default=None)
+    times = [s.at for _, t in members for s in t.samples]
+    return all(at is not None and at.earliest_ns >= stall.since.earliest_ns and (end is None or at.latest_ns <= end) for at in times)
+
+
 def _outside(view: View, inside: list[Member], outside: list[Member], whole: bool, explained: bool) -> Finding:
     first = outside[0][1]
     # once seen is a photograph of a moment that also a healthy step passes through: two samples, and the same place in both
@@ -64,7 +75,7 @@ def _outside(view: View, inside: list[Member], outside: list[Member], whole: boo
     assert stall
     return view.finding(
         "rank-divergence-collective",
-        grade(observed=twice and stall.grade.strength == 3 and stall.live, agreeing=0 if hint else 2, whole=whole),
+        grade(observed=twice and stall.grade.strength == 3 and _during(view, [*inside, *outside]), agreeing=0 if hint else 2, whole=whole),
         title=f"{names} is outside the collective that {len(inside)} other rank(s) wait in: {doing}{at}",
         because=[*(t.last.ref for _, t in outside), *(t.last.ref for _, t in inside[:3]), *stall.because[:2]],
         severity=Severity.CRITICAL,
