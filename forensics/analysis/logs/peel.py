@@ -9,6 +9,7 @@ import msgspec
 
 from forensics.analysis.logs._format import Format, Peeled
 from forensics.analysis.logs.formats import BY_FIRST_CHARACTER, RECORDS
+from forensics.analysis.logs.spoken import without_spoken
 from forensics.analysis.times import Stamp
 
 DEEPEST = 12
@@ -29,12 +30,14 @@ _COLOUR = re.compile(
     r"(?:\x1b|#033|\^\[|\\(?:033|x1b|u001b))\[[0-9;:?]{0,24}[A-Za-z]"
     r"|\[\d{1,3}(?:;\d{1,3}){0,5}m"  # the escape character itself was lost on the way
 )
-_EMBEDDED = re.compile(
+_DATED = (
     r"(?:\([A-Za-z_][\w\-]{0,60}(?: (?:[TPDE]P\d{1,4})| rank=\d{1,6})?,? pid=\d{1,9}(?:, ip=[^)\s]{1,64})?\) )?"
     r"(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d \[?[\w./\-]{1,120}:\d{1,6}\]"
-    r"|\((?:APIServer|ApiServer_\d+|EngineCore|Worker|VllmWorker)[\w\-]{0,60} pid=\d{1,9}\) "
     r"|\[rank\d{1,6}\]:\[?[IWEF]\d{3,4} "
 )
+_EMBEDDED = re.compile(_DATED + r"|\((?:APIServer|ApiServer_\d+|EngineCore|Worker|VllmWorker)[\w\-]{0,60} pid=\d{1,9}\) ")
+_SECOND = re.compile(_DATED)
+"""Within a message only what is dated: words may speak of a process as its prefix does."""
 _STAMP = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?\s?(?:Z|[+-]\d\d:?\d\d(?!\d))?")
 _BLANKS = re.compile(r" {0,16}")
 
@@ -93,22 +96,31 @@ def peel(text: str, hint: Hint | None = None) -> Peeled:
             out.format = form.name
             if not form.goes_on:
                 break
-    out.message = text[position:] if position else text
+    out.message = without_spoken(text[position:] if position else text)
     if hint is not None:
         _remember(hint, out, chain)
     return out
 
 
 def peel_all(text: str, hint: Hint | None = None) -> list[Peeled]:
-    """Like `peel`, for a line into which a second process wrote: one record for each prefix that stands in it."""
-    found = [peel(text, hint)]
-    while len(found) < DEEPEST and (m := _EMBEDDED.search(found[-1].message, 1, LINE_CHARS)):
+    """Like `peel`, for a line into which several wrote: one record for each prefix that stands in it, in order.
+
+    What stands before the first one is a record of nobody.
+    """
+    first = peel(text, hint)
+    found = [first]
+    if first.lead.strip():
+        found.insert(0, Peeled(message=first.lead, wrappers=first.wrappers, wrapper_time=first.wrapper_time, host=first.host))
+    while len(found) < DEEPEST:
         last = found[-1]
-        if last.message[m.start() - 1] in "'\"`":
-            break  # quoted, not written
-        rest = last.message[m.start() :]
-        last.message = last.message[: m.start()]
-        found.append(peel(rest, hint))
+        said = last.message
+        if not ("pid=" in said or ".py:" in said or "]:[" in said):
+            break
+        m = _SECOND.search(said, 1, LINE_CHARS)
+        if m is None or said[m.start() - 1] in "'\"`":
+            break  # none, or quoted and not written
+        last.message = said[: m.start()]
+        found.append(peel(said[m.start() :], hint))
     return found
 
 
@@ -170,9 +182,10 @@ def _behind(text: str, position: int, out: Peeled) -> int | None:
     if m is None or m.start() == position or text[m.start() - 1] in "'\"`":
         return None
     out.wrappers += ("unknown",)
-    lead = _STAMP.search(text, position, m.start())
-    if lead and out.wrapper_time is None:
-        out.wrapper_time = Stamp("iso", lead[0])
+    out.lead = text[position : m.start()]
+    date = _STAMP.search(out.lead)
+    if date and out.wrapper_time is None:
+        out.wrapper_time = Stamp("iso", date[0])
     return m.start()
 
 
