@@ -44,6 +44,7 @@ EVENTS: dict[str, str] = {
     "wait": "a process has waited as long as its limit, and goes on waiting",
     "timeout": "an execution call got no answer until its limit ran out",
     "hang": "the engine's own hang detector saw no step for as long as its limit",
+    "stacks": "stacks that the engine took of its own processes stand below",
     "held": "what was held when a step failed",
     "exception": "a worker raised",
     "told": "the core was told of a worker's failure",

@@ -10,6 +10,7 @@ import msgspec
 
 from forensics.analysis.buffers import Buffer
 from forensics.analysis.parse._base import Input, Sink
+from forensics.analysis.parse._dumps import read_dump
 from forensics.analysis.parse._lines import Line
 from forensics.analysis.scan import FIRST, LAST
 from forensics.analysis.signatures import AFTER_BYTES, Signature
@@ -72,6 +73,8 @@ class Hits:
         if signature.event in ("stats", "step"):
             self.sink.add(_progress(fields, line, self.inp, signature.event == "step"))
             return
+        if signature.event == "stacks":
+            read_dump(data, start, line.at or self.last, self.inp, self.sink)
         quote = line.text
         if signature.after:
             fields |= signature.read_after(bytes(data[start : start + AFTER_BYTES]).decode("utf-8", "replace"))

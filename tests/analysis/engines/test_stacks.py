@@ -65,3 +65,19 @@ def test_stacks_of_one_node_only(look) -> None:
     assert [e.nodes for e in told.report.engines] == [("node0", "node1")]
     assert told.report.engines[0].coverage.expected_ranks == (0, 1, 2, 3)
     assert told.root[1] is None, "both ranks that were seen wait for those that were not"
+
+
+@pytest.mark.parametrize("wrapper", ["", "sglang-1  | ", "2026-09-01T10:05:00.123456789Z stdout F "])
+def test_stacks_that_the_watchdog_prints_are_read(look, wrapper: str) -> None:
+    lines = [*started(), *(decode(t) for t in range(-60, 1, 10))]
+    for rank, frames in ((0, COLLECTIVE), (1, OUTSIDE)):
+        said = f"Pyspy dump for PID {4200 + rank} (py-spy dump --native --pid {4200 + rank}):"
+        lines += [sglang(300, said, f"TP{rank}"), *dump(4200 + rank, f"sglang::scheduler_TP{rank}", frames), ""]
+        lines += [sglang(300, SOFT.replace("True", "False"), f"TP{rank}")]
+    lines.append(sglang(305, "SIGQUIT received. signum=None, frame=None. It usually means one child failed."))
+    told = look(node0=[wrapper + line for line in lines])
+    assert [len(e.processes) for e in told.report.engines] == [2]
+    assert told.state == "dead"
+    assert told.by_id["rank-divergence-collective"].ranks == (1,)
+    assert told.grade("rank-divergence-collective") in ("possible", "supported"), "a single look"
+    assert any("prefetch" in ref.quote for ref in told.by_id["rank-divergence-collective"].because)
