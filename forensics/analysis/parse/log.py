@@ -16,6 +16,7 @@ import msgspec
 from forensics.analysis.buffers import Buffer, FileBuffer
 from forensics.analysis.logs import unwrap
 from forensics.analysis.logs.formats.vllm import name_of
+from forensics.analysis.logs.spoken import without_spoken
 from forensics.analysis.parse._base import Input, Parser, Sink
 from forensics.analysis.parse._hits import NO_ENGINE, SAME_HITS, Hits
 from forensics.analysis.parse._lines import PID, Line, Reader
@@ -118,7 +119,8 @@ def _lines(found: Found, inp: Input, reader: Reader, hits: Hits) -> Iterator[tup
         # the next one is mostly near; else the scan counted the lines up to close before it
         number = number + data[counted:start].count(b"\n") if start - counted < LINE_BYTES else found.number(data, start)
         counted = start
-        yield candidate, reader.take_apart(_text(data, start), number, hits.last)
+        for line in reader.each(_text(data, start), number, hits.last):
+            yield candidate, line
 
 
 def _text(data: Buffer, start: int) -> str:
@@ -181,9 +183,12 @@ class _Marks:
 
 
 def _names(head: bytes, hits: Hits) -> None:
-    for name, pid in _PREFIX_BYTES.findall(head):
+    for m in _PREFIX_BYTES.finditer(head):
+        line = head[head.rfind(b"\n", 0, m.start()) + 1 : m.end()].decode("utf-8", "replace")
+        if ("'" in line or '"' in line) and not without_spoken(line).endswith(line[-4:]):
+            continue  # a user's words
         # a worker is called VllmWorker-N, then Worker, then Worker_TPn: the later name says more
-        hits.processes[int(pid)] = name_of(name.decode())
+        hits.processes[int(m[2])] = name_of(m[1].decode())
 
 
 @dataclass

@@ -520,3 +520,22 @@ def test_a_healthy_log_full_of_scary_lines(tmp_path):
     told = report(tmp_path, node0__log=text)
     assert told.verdict.state == "healthy" and not causes(told)
     assert not strong(told, "engine-died", "worker-process-died", "engine-stalled", "orderly-shutdown", "ray-actor-died")
+
+
+def test_a_user_who_asks_about_a_crash_is_heard_as_nobody(tmp_path):
+    text, *_ = v1("0.32.0")
+    stats = "(APIServer pid=100) INFO 04-02 09:12:{} [loggers.py:310] Engine 000: Avg prompt throughput: 12.1 tokens/s, Avg generation throughput: 30.0 tokens/s, Running: 4 reqs, Waiting: 0 reqs, GPU KV cache usage: 9.5%, Prefix cache hit rate: 0.0%\n"
+    quoted = (
+        "EngineCore encountered a fatal error.",
+        "Worker proc VllmWorker-1 died unexpectedly (exit code: -9), shutting down executor.",
+        "TimeoutError: RPC call to execute_model timed out.",
+        "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.",
+        "[shutdown] API server: shutdown triggered",
+    )
+    for i, said in enumerate(quoted):
+        prompt = f"why does my server say\n(EngineCore pid=7) ERROR 04-01 09:00:00 [core.py:1] {said}\nplease help"
+        text += f"(APIServer pid=100) INFO 04-02 09:12:{11 + i} [logger.py:39] Received request cmpl-{i}: prompt: {prompt!r}, params: SamplingParams(n=1), lora_request: None.\n"
+    told = report(tmp_path, node0__log=text + stats.format(20) + stats.format(30))
+    assert told.verdict.state == "healthy" and not causes(told)
+    assert not strong(told, "engine-died", "ray-actor-died", "orderly-shutdown", "symptom-rpc-timeout")
+    assert 7 not in {p.pid for e in told.engines for p in e.processes}
