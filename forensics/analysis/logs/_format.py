@@ -26,6 +26,8 @@ class Peeled:
 
     message: str = ""
     """What is left behind the last prefix."""
+    lead: str = ""
+    """What somebody else had written on the line before its prefix: a progress bar, half a message."""
     wrappers: tuple[str, ...] = ()
     """Names of the wrappers around it, outermost first."""
     format: str = ""

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import cast
 
-from forensics.analysis.logs import Hint, peel
+from forensics.analysis.logs import Hint, Peeled, peel, peel_all
 from forensics.analysis.logs.clocks import Clocks, survey
 from forensics.analysis.parse._base import Input
 from forensics.analysis.times import Calendar
@@ -47,7 +47,13 @@ class Reader:
 
     def take_apart(self, text: str, number: int, near: TimeRange | None = None) -> Line:
         """Split one line; `near`: when a neighbour was written."""
-        out = peel(text, self.hint)
+        return self._line(peel(text, self.hint), text, number, near)
+
+    def each(self, text: str, number: int, near: TimeRange | None = None) -> list[Line]:
+        """The same for a line into which several processes wrote: what each of them said."""
+        return [self._line(out, text, number, near) for out in peel_all(text, self.hint)]
+
+    def _line(self, out: Peeled, text: str, number: int, near: TimeRange | None) -> Line:
         at = self.clocks.at(out, near)
         pid, rank, level = out.pid, out.rank, out.level
         if not out.format:

@@ -116,6 +116,13 @@ def test_two_writers_on_one_line():
     assert (first.message, second.pid, second.message) == ("hel", 2, "lo")
 
 
+def test_what_stood_on_the_line_before_is_nobodys():
+    lead, own = peel_all("Failed: Cuda error 'x'(Worker_TP1 pid=2) ERROR 09-01 10:00:01 [b.py:2] y".replace("'", ""))
+    assert (lead.message, lead.pid, own.pid, own.message) == ("Failed: Cuda error x", None, 2, "y")
+    (whole,) = peel_all("(EngineCore pid=1) INFO 09-01 10:00:00 [a.py:1] killing (Worker_TP1 pid=2) now, see core.py:12")
+    assert whole.message == "killing (Worker_TP1 pid=2) now, see core.py:12"
+
+
 def test_weak_prefixes_need_something_known_behind_them_or_before():
     hint = Hint()
     assert peel(" 0: banner", hint).message == " 0: banner"

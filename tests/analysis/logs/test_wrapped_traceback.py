@@ -34,3 +34,22 @@ def test_it_is_nobodys_when_the_line_above_is_older():
     log.parse(Input(name="n0.log", node="n0", data=text.encode(), calendar=CAL), sink)
     (hit,) = [o for o in sink.observations if isinstance(o, LogHit) and o.signature == "python-traceback"]
     assert hit.pid is None
+
+
+def test_of_two_writers_on_one_line_each_says_its_own():
+    text = (
+        "(Worker_TP0 pid=1) INFO 09-01 10:00:00 [a.py:1] loa(Worker_TP1 pid=2) ERROR 09-01 10:00:01 [m.py:1] WorkerProc hit an exception.\n"
+    )
+    sink = Sink()
+    log.parse(Input(name="n0.log", node="n0", data=text.encode(), calendar=CAL), sink)
+    (hit,) = [o for o in sink.observations if isinstance(o, LogHit)]
+    assert (hit.process, hit.pid, hit.level) == ("Worker_TP1", 2, "ERROR")
+
+
+def test_what_a_library_printed_before_the_prefix_on_its_line_is_met_and_nobodys():
+    text = "!!!!!!! Segfault encountered !!!!!!!(Worker_TP1 pid=2) ERROR 09-01 10:00:01 [m.py:1] WorkerProc hit an exception.\n"
+    sink = Sink()
+    log.parse(Input(name="n0.log", node="n0", data=text.encode(), calendar=CAL), sink)
+    found = {o.signature: o.pid for o in sink.observations if isinstance(o, LogHit)}
+    assert found["vllm-worker-exception"] == 2
+    assert all(pid is None for signature, pid in found.items() if signature != "vllm-worker-exception")
