@@ -224,3 +224,18 @@ def test_a_long_prompt_in_sglang(tmp_path):
 def test_many_prompts_in_a_row_in_sglang_are_not_one(tmp_path, step_s):
     lines = [*sglang_start(), *(sglang(step_s * i, PREFILL.format(4, 0.05 + 0.02 * i, 4 * i, 60 - i)) for i in range(25))]
     assert "long-prefill" not in told(tmp_path, node0=lines).by_id
+
+
+def test_the_long_one_is_found_among_hundreds_of_requests(tmp_path):
+    log = Log()
+    log.core_says(-701, KV.format(65_536), "INFO")
+    for i in range(300):
+        log.line(-650 + i, "APIServer", 7, ASK.format(f"chatcmpl-{i}", 12_000 + 37 * i))
+    log.flow(-600, 0)
+    log.line(2, "APIServer", 7, ASK.format("chatcmpl-huge", 90_500))
+    for i in range(120):
+        log.line(3 + i, "APIServer", 7, ASK.format(f"chatcmpl-late-{i}", 12_000 + 37 * i))
+        if i % 10 == 7:
+            log.stats(3 + i, 0.0, 0, 1 + i, 0.0)
+    finding = told(tmp_path, node0=log).by_id["scheduler-head-of-line-unschedulable"]
+    assert finding.grade.value == "established" and "chatcmpl-huge" in finding.title
