@@ -40,7 +40,7 @@ from forensics.analysis.parse import (
     table,
     top,
 )
-from forensics.analysis.parse._base import Input, Parser, Sink
+from forensics.analysis.parse._base import Input, Parser, Sink, clean
 
 # Ranked: what is recognised by an unmistakable head first, then what a form of many lines tells, plain log text last.
 PARSERS: tuple[Parser, ...] = (
@@ -80,7 +80,6 @@ PARSERS: tuple[Parser, ...] = (
     rankmap.PARSER,
     environ.PARSER,
     kernel.PARSER,
-    kernel.MIXED,
     log.PARSER,
 )
 
@@ -90,6 +89,7 @@ def find(kind: str, name: str, head: str) -> Parser | None:
     for parser in PARSERS:
         if kind and kind in parser.kinds:
             return parser
+    head = clean(head)
     binary = "\0" in head[:512] and "pid=" not in head  # no parser of text may guess at it
     return next((p for p in PARSERS if (p.binary or not binary) and p.recognise(name, head)), None)
 

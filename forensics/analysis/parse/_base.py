@@ -17,6 +17,15 @@ QUOTE_CHARS = 300
 """A quote is a reminder, not a copy."""
 
 
+_COLOUR = re.compile(r"\x1b\[[0-9;?]{0,20}[A-Za-z]|\x1b\(B")
+
+
+def clean(text: str) -> str:
+    """Text without a byte order mark, colours and line ends of another system: people mail what they see."""
+    text = text.removeprefix("\ufeff").replace("\r\n", "\n")
+    return _COLOUR.sub("", text) if "\x1b" in text else text
+
+
 @dataclass(frozen=True, kw_only=True)
 class Input:
     """One file of evidence, ready to be read."""
@@ -39,7 +48,12 @@ class Input:
     """(patch name, log_marker) of the operator's patches: looked for in logs."""
 
     def text(self, limit: int = TEXT_BYTES) -> str:
-        return bytes(self.data[:limit]).decode("utf-8", "replace")
+        """The content without what terminals and editors add; lines keep their numbers."""
+        return clean(bytes(self.data[:limit]).decode("utf-8", "replace"))
+
+    def document(self) -> bytes:
+        """The whole content, as a JSON decoder takes it."""
+        return bytes(self.data[:]).removeprefix(b"\xef\xbb\xbf").lstrip()
 
     def ref(self, locator: str, quote: str = "") -> EvidenceRef:
         name, locator = self._part(locator)

@@ -24,7 +24,7 @@ GROUPS_MAX = 4096
 
 
 def parse(inp: Input, sink: Sink) -> None:
-    data = bytes(inp.data[:])
+    data = inp.document()
     raw = plain_pickle(data) if data[:1] == b"\x80" else msgspec.json.decode(data)
     if not isinstance(raw, dict) or not ({"entries", "pg_status", "pg_config"} & set(raw)):
         raise ValueError("no dump of a flight recorder")

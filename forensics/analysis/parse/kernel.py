@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from forensics.analysis.parse import log
-from forensics.analysis.parse._base import Input, Parser, Sink
+from forensics.analysis.parse._base import Input, Parser, Sink, clean
 from forensics.analysis.parse._sheets import ctime, sheets
 from forensics.analysis.signatures import Signature, signatures
 from forensics.analysis.times import SECOND
@@ -69,7 +68,7 @@ class _Dmesg(msgspec.Struct):
 def parse(inp: Input, sink: Sink) -> None:
     # what names a fault exactly comes before the catch-all, which has no literal
     known = sorted((s for s in signatures() if s.engine == "kernel"), key=lambda s: not s.literal)
-    head = bytes(inp.data[:4096]).lstrip()
+    head = bytes(inp.data[:4096]).removeprefix(b"\xef\xbb\xbf").lstrip()
     if head.startswith(b"{") and b'"dmesg"' in head:
         _collect(inp, sink, known, _dmesg_json(inp))
         return
@@ -138,7 +137,7 @@ def _monotonic(inp: Input, number: int, text: str, message: str, since_ns: int) 
 def _journal_json(inp: Input, sink: Sink) -> Iterator[_Line]:
     decode = msgspec.json.Decoder(_Entry).decode
     broken = 0
-    for number, raw in enumerate(bytes(inp.data[:]).split(b"\n"), 1):
+    for number, raw in enumerate(inp.document().split(b"\n"), 1):
         if not raw.strip():
             continue
         try:
@@ -160,7 +159,7 @@ def _journal_json(inp: Input, sink: Sink) -> Iterator[_Line]:
 
 
 def _dmesg_json(inp: Input) -> Iterator[_Line]:
-    for number, record in enumerate(msgspec.json.decode(bytes(inp.data[:]), type=_Dmesg).dmesg, 1):
+    for number, record in enumerate(msgspec.json.decode(inp.document(), type=_Dmesg).dmesg, 1):
         text = record.msg[:LINE_CHARS]
         if record.time is not None and 0 <= record.time < 1e9:
             yield _monotonic(inp, number, text, text, int(record.time * 1e6) * 1000)
@@ -260,16 +259,9 @@ _KERNEL_WORDS = re.compile(
 def parse_rows(inp: Input, sink: Sink, rows: Sequence[tuple[int, str]]) -> None:
     """The kernel's lines, with their numbers, out of a log of everything."""
     known = sorted((s for s in signatures() if s.engine == "kernel"), key=lambda s: not s.literal)
-    lines = [line for number, row in rows if (line := _read(inp, number, row[:LINE_CHARS]))]
+    lines = [line for number, row in rows if (line := _read(inp, number, clean(row[:LINE_CHARS])))]
     if lines:
         _collect(inp, sink, known, iter(lines))
 
 
-def recognise_mixed(name: str, head: str) -> bool:
-    if re.match(r"(?:.*[._-])?(?:syslog|messages|journal)(?:[._-]|$)", name.lower()):
-        return True
-    return " kernel" in head and any(_JOURNAL.match(line[:LINE_CHARS]) for line in head.split("\n"))
-
-
 PARSER = Parser("kernel", ("kernel-log",), recognise, parse)
-MIXED = Parser("journal", (), recognise_mixed, log.parse)

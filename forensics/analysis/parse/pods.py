@@ -38,9 +38,9 @@ OUT_OF_MEMORY = "OOMKilled"
 
 
 def parse(inp: Input, sink: Sink) -> None:
-    head = bytes(inp.data[:64]).lstrip()[:1]
+    head = bytes(inp.data[:64]).removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
     if head in (b"{", b"["):
-        raw = msgspec.json.decode(bytes(inp.data[:]))
+        raw = msgspec.json.decode(inp.document())
         for found in _documents(inp, raw):
             sink.add(found)
         return

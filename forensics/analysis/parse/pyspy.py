@@ -10,7 +10,7 @@ from functools import lru_cache
 
 import msgspec
 
-from forensics.analysis.parse._base import Input, Parser, Sink
+from forensics.analysis.parse._base import Input, Parser, Sink, clean
 from forensics.analysis.parse._names import LINE_CHARS, bounded, plain
 from forensics.analysis.parse._sheets import Sheet, body, sheets
 from forensics.model import Frame, ProcessInfo, ThreadStack
@@ -45,7 +45,7 @@ _SOURCE = re.compile(r"\.(?:c|cc|cpp|cxx|h|hh|hpp|rs|cu|cuh|S)$")
 
 
 def _parse_json(inp: Input, sink: Sink) -> None:
-    threads = _DECODER.decode(bytes(inp.data))
+    threads = _DECODER.decode(inp.document())
     several = len({thread.pid for thread in threads}) > 1  # --subprocesses: the file is of more than the process in its name
     for thread in threads:
         tid = thread.os_thread_id or thread.thread_id
@@ -133,8 +133,8 @@ def _quote(frames: tuple[Frame, ...]) -> str:
 
 
 def parse(inp: Input, sink: Sink) -> None:
-    first = bytes(inp.data[:64]).lstrip()[:1]  # a header of ours never stands above JSON
-    (_parse_json if first == b"[" else _parse_text)(inp, sink)
+    first = clean(bytes(inp.data[:64]).decode("utf-8", "replace")).lstrip()[:1]  # a header of ours never stands above JSON
+    (_parse_json if first == "[" else _parse_text)(inp, sink)
 
 
 def recognise(name: str, head: str) -> bool:

@@ -635,7 +635,6 @@ SAMPLES: tuple[tuple[str, str, str], ...] = tuple(
             ("e.txt", JOURNAL_JSON),
             ("f.txt", DMESG_JSON),
         ],
-        "journal": [("a.txt", MIXED)],
         "nccl ras": [("a.txt", RAS), ("b.txt", RAS_DEAD), ("c.txt", RAS_JSON), ("d.txt", RAS_JSON_BROKEN)],
         "flight recorder": [("rank_1.json", json.dumps(FLIGHT_NCCL)), ("rank_2.json", json.dumps(FLIGHT_GLOO))],
         "links": [
@@ -661,7 +660,7 @@ SAMPLES: tuple[tuple[str, str, str], ...] = tuple(
         "rank map": [("a.txt", RANK_MAP), ("b.txt", "rank 1 pid 7121\nrank 0 pid 7122\n")],
         "environ": [("a.txt", ENV), ("b.txt", ENV_EXPORT), ("environ", ENVIRON)],
         "health": [("a.txt", LOG_CURL)],
-        "log": [("a.log", LOG)],
+        "log": [("a.log", LOG), ("journal.txt", MIXED)],
     }.items()
     for name, text in entries
 )

@@ -7,10 +7,11 @@ import pickle
 import pytest
 
 from forensics.analysis import parse
+from forensics.analysis.parse import Input, Sink
+from forensics.analysis.times import Calendar
 from tests.analysis.inputs.samples import FLIGHT_PICKLE, SAMPLES
 
-SAME = {("kernel", "journal"), ("log", "journal")}
-"""Pairs that may both say yes: the first wins by its place."""
+CAL = Calendar(reference_ns=1_772_481_600_000_000_000)
 IDS = [f"{parser}-{name}" for parser, name, _ in SAMPLES]
 
 
@@ -24,7 +25,7 @@ def test_the_right_parser_is_found(parser, name, text):
 def test_no_other_parser_takes_it(parser, name, text):
     """Plain log text comes last and takes whatever has a date: it is left out here."""
     others = [p.name for p in parse.PARSERS if p.name not in (parser, "log") and p.recognise(name, text[:8192])]
-    assert [o for o in others if (parser, o) not in SAME] == []
+    assert others == []
 
 
 @pytest.mark.parametrize(("parser", "name", "text"), SAMPLES, ids=IDS)
@@ -64,3 +65,31 @@ def test_text_of_no_kind_is_nobodys():
     assert parse.find("", "config.json", '{"State": 1, "kind": "x"}') is None
     assert parse.find("", "t.csv", "name, count\na, 1\n") is None
     assert parse.find("", "ls.txt", "total 4\n-rw-r--r-- 1 root root 12 Mar  2 10:00 config.json\n") is None
+
+
+def seen(parser: str, name: str, data: bytes) -> list[tuple[str, object, object]]:
+    found = parse.find("", name, data[:8192].decode("utf-8", "replace"))
+    assert found is not None and found.name == parser
+    sink = Sink()
+    found.parse(Input(name=name, node="n", data=data, pid=7, calendar=CAL), sink)
+    return [(type(o).__name__, o.at, _facts(o)) for o in sink.observations]
+
+
+def _facts(o) -> dict[str, object]:
+    return {k: v for k in o.__struct_fields__ if k not in ("ref", "at") for v in [getattr(o, k)]}
+
+
+@pytest.mark.parametrize(("parser", "name", "text"), SAMPLES, ids=IDS)
+def test_what_mail_terminals_and_editors_do_to_a_file_changes_nothing(parser, name, text):
+    plain = seen(parser, name, text.encode())
+    assert seen(parser, name, b"\xef\xbb\xbf" + text.encode()) == plain
+    assert seen(parser, name, text.replace("\n", "\r\n").encode()) == plain
+    if text.lstrip()[:1] in "[{" or parser == "log":  # nobody colours a document
+        return
+    coloured = "\x1b[1m" + text.replace("\n", "\x1b[0m\n\x1b[32m", 3)
+    assert seen(parser, name, coloured.encode()) == plain
+
+
+@pytest.mark.parametrize(("parser", "name", "text"), [entry for entry in SAMPLES if entry[0] not in ("kernel", "journal", "log", "health")])
+def test_a_file_without_its_last_line_end_loses_nothing(parser, name, text):
+    assert seen(parser, name, text.rstrip("\n").encode()) == seen(parser, name, text.encode())
