@@ -43,9 +43,12 @@ def troubles(view: View) -> list[tuple[TimeRange, int]]:
     stall = view.stall
     if stall is not None and stall.until is None:
         found.append((stall.since, STALL_SLACK_NS))
-    ends = view.events("worker-death", "fatal", "told", "death-told", "hang", "timeout", "start-failed")
-    ends += [h for h in view.hits if h.feeds.startswith(("symptom-", "kv-transfer-peer")) or h.feeds in ALARMS]
+    ends = view.events("worker-death", "fatal", "told", "death-told", "start-failed")
+    waits = view.events("hang", "timeout") + [
+        h for h in view.hits if h.feeds.startswith(("symptom-", "kv-transfer-peer")) or h.feeds in ALARMS
+    ]
     found += [(at, SLACK_NS) for h in ends if (at := h.began) is not None]
+    found += [(at, STALL_SLACK_NS) for h in waits if (at := h.began) is not None and h not in ends]
     return [(at, slack) for at, slack in found if not outlived(view, at)]
 
 
@@ -60,19 +63,23 @@ def outlived(view: View, at: TimeRange) -> bool:
     return any(i.moved and i.since_ns is not None and i.since_ns > at.latest_ns + OUTLIVED_NS for i in intervals)
 
 
-def part(view: View, at: TimeRange | None, *, lasting: bool = False) -> FindingRole:
-    """The part that an event of the machine plays. lasting: it does not heal by itself, so that an undated one still holds."""
+def part(view: View, at: TimeRange | None, *, lasting: bool = False, late_ns: int = 0) -> FindingRole:
+    """The part that an event of the machine plays.
+
+    lasting: it does not heal by itself, so that an undated one still holds. late_ns: how long after the fact its line may be written.
+    """
     if not view.engine.processes:
         return FindingRole.ROOT  # a machine on which no engine was recognised: nothing else can be told of it
     known = troubles(view)
-    if not known:
-        return FindingRole.CONTEXT
+    if not known:  # an engine that does not come up has no line of trouble yet
+        return FindingRole.ROOT if lasting and at and view.starting and at.latest_ns >= (view.begun_ns or 0) else FindingRole.CONTEXT
     if at is None:
         return FindingRole.ROOT if lasting else FindingRole.CONTEXT
     begun, again = started_again(view)
     if outlived(view, at) or (begun is not None and at.latest_ns < begun and (again or not lasting)):
         return FindingRole.CONTEXT  # of an earlier life; to have started on it all the same is another finding
     first, slack = min(known, key=lambda k: k[0].earliest_ns)
+    slack = max(slack, late_ns) if slack > SLACK_NS else slack  # after a death the driver has nothing left to notice
     return FindingRole.TEARDOWN if at.earliest_ns > first.latest_ns + slack else FindingRole.ROOT
 
 
@@ -134,7 +141,10 @@ P = TypeVar("P", RankPlace, GpuFault)
 def _on(view: View, node: str, records: list[P]) -> list[P]:
     """Records of a node; a map that names no node belongs to the only one."""
     engines = {n for e in view.case.engines for n in e.nodes}
-    return [r for r in records if r.node == node or (r.node not in engines and len(engines) == 1)]
+    mine = [r for r in records if r.node == node or (r.node not in engines and len(engines) == 1)]
+    if sum(node in e.nodes for e in view.case.engines) > 1:  # ranks of several engines: only those of a process of this one
+        mine = [r for r in mine if not isinstance(r, RankPlace) or view.process(node, r.pid)]
+    return mine
 
 
 def named_process(view: View, node: str, pid: str | None, comm: str | None) -> EngineProcess | None:

@@ -21,6 +21,7 @@ from forensics.model import (
     MemorySample,
     Observation,
     ProcessState,
+    ProgressSample,
     ThreadStack,
     TimeRange,
 )
@@ -28,6 +29,7 @@ from forensics.model import (
 TOGETHER_NS = 30 * SECOND
 """An engine that serves prints every ten seconds."""
 WENT_ON_NS = 60 * SECOND
+RHYTHM_NS = 120 * SECOND
 SAMPLES: tuple[type[Observation], ...] = (ProcessState, MemorySample, GpuSample, HostCpu, HealthSample, ThreadStack)
 GOODBYES = ("fatal", "death-told", "stop", "worker-death")
 
@@ -65,6 +67,10 @@ def _of(view: View, node: str) -> Silence | None:
     ]
     others = [s for s in view.case.of(LogSpan) if s.node != node and s.last_ns is not None and s.last_ns - last > WENT_ON_NS]
     empty = [r for r in view.case.of(CrashRecord) if r.node == node and r.empty]
+    # a follower is silent for hours while it serves: only one that wrote all the time is missed
+    said = [p for p in view.case.of(ProgressSample) if p.node == node and p.via == "log" and p.at]
+    if sum(p.at is not None and last - p.at.latest_ns <= RHYTHM_NS for p in said) < 3:
+        others = []
     went_on = [*(s.ref for s in previous), *later, *(s.ref for s in others[:2])]
     if not went_on or last_log < last_kernel - TOGETHER_NS:
         return None
@@ -83,7 +89,9 @@ def _of(view: View, node: str) -> Silence | None:
 
 def _said_goodbye(view: View, node: str, last: int) -> bool:
     ends = [e for e in view.case.of(KernelEvent) if e.node == node and e.at and last - e.at.latest_ns <= 10 * TOGETHER_NS]
-    told = any(e.signature in ("kernel-reboot", "kernel-systemd-shutdown", "kernel-critical-temperature") for e in ends)
+    told = any(
+        e.signature in ("kernel-reboot", "kernel-systemd-shutdown", "kernel-critical-temperature", "kernel-container-gone") for e in ends
+    )
     told |= any(e.feeds in ("kernel-panic", "host-oom-kill") and e.role != "context" for e in ends)
     told |= any(not r.empty for r in view.case.of(CrashRecord) if r.node == node)
     hits = [h for h in view.case.of(LogHit) if h.node == node and h.event in GOODBYES and h.at]

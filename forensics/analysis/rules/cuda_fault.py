@@ -9,28 +9,35 @@ from forensics.analysis.rules._machine import grave, outlived, part
 from forensics.analysis.view import View
 from forensics.model import Finding, FindingRole, Grade, LogHit, Severity, TimeRange
 
+OF_GPU = ("gpu-off-bus", "gpu-ecc-contained", "gpu-hardware-failure", "gpu-nvlink-fault", "gpu-mmu-fault", "gpu-xid")
+NEAR_NS = 60 * 10**9
 EXACT = ("illegal", "ILLEGAL", "misaligned")
 
 
 def evaluate(view: View) -> Iterator[Finding]:
     hits = [h for h in view.feeding("cuda-illegal-access") if h.role == "root" and not (h.at and outlived(view, h.at))]
-    if not hits:
-        return
-    at = min((h.at for h in hits if h.at), key=lambda t: t.earliest_ns, default=None)
     exact = [h for h in hits if any(w in h.fields.get("what", "") for w in EXACT)]
+    seen = [e for e in view.kernel_feeding(*OF_GPU) if e.role == "root"]
+    if not hits or (not exact and any(e.feeds != "gpu-mmu-fault" and e.fields.get("code") != "13" for e in seen)):
+        return  # a launch that failed because the GPU did
+    at = min((h.at for h in hits if h.at), key=lambda t: t.earliest_ns, default=None)
     reporters = {(h.node, h.pid) if h.pid is not None else (h.node, h.ref.source, h.rank) for h in hits}
     ranks = {h.rank if h.rank is not None else view.rank_of(h.node, h.pid) for h in hits}
     # one process that says it may say it twice; nameless lines may be of anybody
     alone = len(reporters) == 1 and None not in ranks and len(ranks) == 1
     alone = alone and all(d.fields.get("rank") in (None, *(str(r) for r in ranks)) for d in view.events("worker-death"))
     role = _part(view, at)
+    driver = [e for e in seen if e.feeds == "gpu-mmu-fault" or e.fields.get("code") == "13"]
+    driver = [e for e in driver if e.at and at and at.earliest_ns - NEAR_NS <= e.at.earliest_ns <= at.latest_ns + NEAR_NS]
+    if driver and role is FindingRole.ROOT:
+        role = FindingRole.CASCADE  # the driver's own line says more: on which GPU
     where = next((h.fields["what"] for h in exact or hits if h.fields.get("what")), "")
     count = sum(h.count for h in hits)
     yield view.finding(
         "cuda-illegal-access",
         Grade.ESTABLISHED if exact else Grade.SUPPORTED,
         title=f"CUDA reported {where.removesuffix(' was encountered')}" + (f" ({count} lines of it)" if count > 1 else ""),
-        because=[h.ref for h in (*exact[:6], *(h for h in hits if h not in exact))[:8]],
+        because=[h.ref for h in (*exact[:6], *(h for h in hits if h not in exact))[:8]] + [e.ref for e in driver[:2]],
         severity=Severity.CRITICAL if grave(role) else Severity.WARNING,
         role=role,
         nodes=list(dict.fromkeys(h.node for h in hits)),

@@ -35,6 +35,8 @@ def evaluate(view: View) -> Iterator[Finding]:
     series: dict[tuple[str, str, str, str], list[LinkCounter]] = defaultdict(list)
     for c in view.on_nodes(LinkCounter):
         series[c.node, c.device, c.port, _plain(c.counter)].append(c)
+    for v in series.values():
+        v.sort(key=lambda c: c.at.earliest_ns if c.at else 0)
     pairs = {k: (v[0], v[-1]) for k, v in series.items() if len(v) > 1}
     bad = [(a, b) for k, (a, b) in pairs.items() if k[3] in FAULTS and _moved(k[3], b.value - a.value)]
     weak = [(a, b) for k, (a, b) in pairs.items() if k[3] in TRANSPORT and b.value > a.value]

@@ -35,7 +35,9 @@ KINDS: dict[str, _Kind] = {
     "gpu-xid": _Kind("reported", False, "whether the program, the driver or the GPU is at fault", "look the Xid up"),
 }
 """In order of how much they say: of several about one GPU at one time the first is made."""
-APPLICATION = {"13", "31", "32", "43", "69"}
+TIMED = {"8", "109", "119", "120"}
+"""Xids that themselves report a limit that ran out."""
+NOTICED_NS = 120 * 10**9
 TOGETHER_NS = 60 * 10**9
 
 
@@ -53,16 +55,15 @@ def evaluate(view: View) -> Iterator[Finding]:
 
 def _of_gpu(view: View, node: str, bus: str, telling: list[KernelEvent], others: list[KernelEvent]) -> Iterator[Finding]:
     """One finding for each time at which this GPU had trouble, the newest first of its kind."""
-    made: set[str] = set()
-    for group in reversed(_episodes(telling)):
+    chosen: dict[str, tuple[list[KernelEvent], FindingRole]] = {}
+    for group in _episodes(telling):
         id = min((e.feeds for e in group), key=list(KINDS).index)
-        if id in made:
-            continue
-        made.add(id)
+        role = _part(view, id, group)
+        if id not in chosen or chosen[id][1] is not FindingRole.ROOT:  # the first that may be the root, else the newest
+            chosen[id] = (group, role)
+    for id, (group, role) in chosen.items():
         kind, lead = KINDS[id], [e for e in group if e.feeds == id]
         since = first_at(group)
-        nonfatal = all("nonfatal" in e.text.lower() for e in lead)
-        role = FindingRole.CONTEXT if nonfatal else part(view, since, lasting=kind.lasting)
         ranks, refs, elsewhere = ranks_of_gpu(view, node, bus)
         victims = [p for e in group if (p := named_process(view, node, e.fields.get("pid"), e.fields.get("name")))]
         if not ranks and not elsewhere:
@@ -96,6 +97,13 @@ def _of_gpu(view: View, node: str, bus: str, telling: list[KernelEvent], others:
         )
 
 
+def _part(view: View, id: str, group: list[KernelEvent]) -> FindingRole:
+    if all("nonfatal" in e.text.lower() for e in group if e.feeds == id):
+        return FindingRole.CONTEXT
+    late = KINDS[id].lasting or any(e.fields.get("code") in TIMED for e in group)  # noticed when somebody next asks the GPU
+    return part(view, first_at(group), lasting=KINDS[id].lasting, late_ns=NOTICED_NS if late else 0)
+
+
 def _episodes(events: list[KernelEvent]) -> list[list[KernelEvent]]:
     groups: list[list[KernelEvent]] = []
     for e in events:
@@ -125,7 +133,7 @@ def _said_by_cuda(view: View, told: set[str]) -> Iterator[Finding]:
     for id in ("gpu-off-bus", "gpu-hardware-failure", "gpu-nvlink-fault"):
         hits: list[LogHit] = [h for h in view.feeding(id) if h.role == "root"]
         hits = [h for h in hits if not (h.at and outlived(view, h.at))]
-        if not hits or id in told:
+        if not hits or id in told or (id == "gpu-hardware-failure" and told & {"gpu-ecc-contained", "gpu-off-bus"}):
             continue
         role = part(view, hits[0].at)
         ranks = {r for h in hits if (r := h.rank if h.rank is not None else view.rank_of(h.node, h.pid)) is not None}

@@ -248,3 +248,65 @@ def test_onset_is_the_kernel_s_line(told):
     assert t.report.first_event is not None
     assert t.report.first_event.at.earliest_ns == t.by_id["gpu-off-bus"].since.earliest_ns
     assert iso(602).startswith("2026-04-07T09:10:02")
+
+
+def test_what_cuda_says_of_a_contained_error_is_not_more_than_the_driver_says(told):
+    node = Node()
+    node.stats(70, 600)
+    node.say(604, "Worker_TP2", 503, "ERROR", "torch.AcceleratorError: CUDA error: uncorrectable ECC error encountered")
+    node.worker_died(605, 2)
+    lines = [(603.0, text) for text in FAULTS["gpu-ecc-contained"]]
+    t = told(n1__log=node, n1__kernel_log=kernel("n1", *lines), rank_map__txt=MAP)
+    assert t.root == ("gpu-ecc-contained", 2)
+    assert not {"gpu-hardware-failure", "cuda-illegal-access", "gpu-xid"} & set(t.by_id)
+
+
+def test_a_launch_that_failed_because_the_gpu_was_lost_is_no_illegal_access(told):
+    node = Node()
+    node.stats(70, 600)
+    node.say(604, "Worker_TP2", 503, "ERROR", "torch.AcceleratorError: CUDA error: unspecified launch failure")
+    node.worker_died(605, 2)
+    t = told(n1__log=node, n1__kernel_log=kernel("n1", (603, OFF)), rank_map__txt=MAP)
+    assert t.root == ("gpu-off-bus", 2) and "cuda-illegal-access" not in t.by_id
+
+
+def test_the_driver_s_line_about_an_illegal_access_names_the_gpu(told):
+    node = Node()
+    node.stats(70, 600)
+    node.raw("\n".join([ILLEGAL[0]] * 4))
+    node.worker_died(605, 0)
+    t = told(n1__log=node, n1__kernel_log=kernel("n1", (604, FAULTS["gpu-mmu-fault"][0])), rank_map__txt=MAP)
+    assert t.grade("cuda-illegal-access") == "established"
+    assert t.root == ("gpu-mmu-fault", 2)
+
+
+def test_a_driver_that_waited_says_so_after_the_onset(told):
+    late = xid(119, "Timeout after 45s of waiting for RPC response from GPU2 GSP! Expected function 76 (GSP_RM_CONTROL) (0x20800a4c 0x4).")
+    t = told(n1__log=stalled(), n1__kernel_log=kernel("n1", (652, late)), rank_map__txt=MAP)
+    assert t.root == ("gpu-xid", 2)
+
+
+def test_a_fault_that_is_repeated_began_with_its_first_line(told):
+    lines = [(602.0, OFF), (900.0, OFF), (1500.0, OFF)]
+    t = told(n1__log=stalled(), n1__kernel_log=kernel("n1", *lines), rank_map__txt=MAP)
+    assert t.root == ("gpu-off-bus", 2)
+    assert t.report.root.since_ns == t.by_id["gpu-off-bus"].since.earliest_ns
+
+
+def test_yesterday_s_fault_of_another_program_is_a_circumstance(told):
+    t = told(n1__log=stalled(), n1__kernel_log=kernel("n1", (-80000, FAULTS["gpu-mmu-fault"][0])), rank_map__txt=MAP)
+    assert t.by_id["gpu-mmu-fault"].role.value == "context"
+    assert t.root[0] != "gpu-mmu-fault"
+
+
+def test_two_engines_on_a_node_each_know_their_own_ranks(told):
+    one, two = stalled(), Node(pids=900)
+    two.stats(70, 1500)
+    places = "".join(
+        f"rank {r} local_rank {r} pid {p + 1 + r} pci 0000:{b}:00.0\n"
+        for p, buses in ((500, BUS), (900, ["a1", "a2", "a3", "a4"]))
+        for r, b in enumerate(buses)
+    )
+    t = told(n1__log=one, n1__two_log=two, n1__kernel_log=kernel("n1", (602, OFF)), rank_map__txt=places)
+    lost = [f for f in t.report.findings if f.id == "gpu-off-bus"]
+    assert lost and all(f.role.value != "root" or f.ranks in ((2,), ()) for f in lost)

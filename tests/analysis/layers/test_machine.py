@@ -127,3 +127,19 @@ def test_trouble_without_a_finding_of_its_own_still_counts_against_a_stable_host
 def test_a_boot_before_the_engine_is_no_trouble(told):
     lines = kernel("n1", (-900, "Linux version 6.8.0-1020-nvidia (buildd@host)"), (10, "mlx5_core 0000:01:00.0 enp1s0f0np0: Link up"))
     assert told(n1__log=serving(1500), n1__kernel_log=lines).grade("host-stable") == "established"
+
+
+def test_a_follower_that_is_silent_while_it_serves_is_not_missed(told):
+    follower = Node(ranks=2)  # says nothing after its start
+    head = Node(ranks=2, pids=700)
+    head.stats(70, 5000)
+    t = told(n1__log=follower, n1__kernel_log=kernel("n1", (55, QUIET)), m2__log=head)
+    assert "host-stopped-logging" not in t.by_id
+
+
+def test_a_container_that_was_removed_is_no_silent_machine(told):
+    other = Node(ranks=2, pids=700)
+    other.stats(70, 1200)
+    gone = "docker0: port 1(veth1a2b3c4) entered disabled state"
+    t = told(n1__log=serving(), n1__kernel_log=kernel("n1", (300, QUIET), (601, gone)), m2__log=other)
+    assert "host-stopped-logging" not in t.by_id
