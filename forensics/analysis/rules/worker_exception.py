@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import msgspec
+
 from forensics.analysis.rules._contract import Rule, grade
-from forensics.analysis.rules._raised import doubts, speaker, told_at, worker_exceptions
+from forensics.analysis.rules._raised import REPLY_S, doubts, speaker, told_at, worker_exceptions
 from forensics.analysis.rules._victims import REFUSALS, lost_peer
 from forensics.analysis.times import SECOND, duration, iso
 from forensics.analysis.view import View
@@ -16,7 +18,10 @@ SILENCE_S = 4.0
 
 
 def evaluate(view: View) -> Iterator[Finding]:
-    for hit, process in worker_exceptions(view):
+    raised = worker_exceptions(view)
+    if not raised:
+        yield from _told_from_afar(view)
+    for hit, process in raised:
         what = f"{hit.fields.get('exc_type', 'an exception')} {hit.fields.get('exc_message', '')}".strip()
         where = f" in {hit.fields['exc_at']}" if hit.fields.get("exc_at") else ""
         name = speaker(view, hit, process)
@@ -60,6 +65,31 @@ def evaluate(view: View) -> Iterator[Finding]:
             or "why it raised: read the traceback at the cited line",
             next_steps=["only the output rank's failures reach the core; any other rank that raises waits for its next call"],
         )
+
+
+def _told_from_afar(view: View) -> Iterator[Finding]:
+    """A worker on another node raised, and its own log is not here: its caller prints what, with address and pid, and ends."""
+    ends = [h.at.earliest_ns for h in view.events("fatal", "death-told", "start-failed") if h.at]
+    told = [h for h in view.events("told") if "task_pid" in h.fields and h.fields.get("exc") not in OF_RAY and h.at]
+    told = [h for h in told if h.at and any(abs(h.at.earliest_ns - e) <= REPLY_S * SECOND for e in ends)]
+    for hit in told[:1]:
+        ip, pid = hit.fields["ip"], int(hit.fields["task_pid"])
+        finding = view.finding(
+            "worker-exception-fatal",
+            grade(observed=True),
+            title=f"pid {pid} on {ip} raised {hit.fields['exc']} in {hit.fields['call']}; the engine was told and ended",
+            because=[hit.ref],
+            severity=Severity.CRITICAL,
+            role=FindingRole.ROOT,
+            nodes=[ip],
+            since=hit.at,
+            would_settle=["the log of that process: the traceback below this line is a copy of it"],
+        )
+        yield msgspec.structs.replace(finding, pids=(pid,))
+
+
+OF_RAY = ("ActorDiedError", "ActorUnavailableError", "RayActorError", "WorkerCrashedError", "RayChannelTimeoutError", "RayTaskError")
+"""What Ray itself raises in a call: another process's end, told elsewhere."""
 
 
 def _aftermath(view: View, hit: LogHit) -> tuple[str | None, float]:

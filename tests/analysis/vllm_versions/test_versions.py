@@ -476,6 +476,20 @@ def test_an_exception_of_a_ray_worker_before_is_the_cause(tmp_path):
     assert told.root.finding == "worker-exception-fatal" and "table is gone" in strong(told, "worker-exception-fatal")[0].title
 
 
+@pytest.mark.parametrize(("exc", "root"), [("RuntimeError", "worker-exception-fatal"), ("ActorDiedError", None)])
+def test_what_a_worker_on_another_node_raised_is_known_from_its_caller(tmp_path, exc, root):
+    p = "(EngineCore_DP0 pid=610) ERROR 04-02 09:12:00 [core.py:720] "
+    text = RAY_START + (
+        f"{p}EngineCore encountered a fatal error.\n{p}Traceback (most recent call last):\n"
+        f'{p}  File "/opt/vllm/v1/executor/ray_distributed_executor.py", line 70, in execute_model\n'
+        f"{p}ray.exceptions.RayTaskError({exc}): ray::RayWorkerWrapper.execute_method() (pid=512, ip=192.0.2.2, actor_id=0007, repr=<RayWorkerWrapper object at 0x7f>)\n"
+    )
+    told = report(tmp_path, head__log=text)
+    assert told.verdict.state == "dead" and told.root.finding == root
+    if root:
+        assert (told.root.node, told.root.pid) == ("192.0.2.2", 512)
+
+
 def test_actors_that_were_ended_on_purpose_are_no_deaths(tmp_path):
     text = (
         RAY_START + "(EngineCore_DP0 pid=610) ERROR 04-02 09:12:00 [core.py:720] The actor is dead because it was killed by `ray.kill`.\n"
