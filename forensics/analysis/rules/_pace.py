@@ -12,6 +12,8 @@ CRAWLS = 8.0
 """Tokens a second for each running request below which a queue behind it takes the engine for dead."""
 ALONE = 2.0
 """The same where nobody waits: large models on small machines are as slow as five and well."""
+BUSY = 60.0
+"""Tokens a second in all from which on nobody calls an engine slow: a large batch is slow for each of its requests."""
 CRAWL_S = 50.0
 PREFILL_LINES = 3
 PREFILL_S = 19.0
@@ -28,7 +30,7 @@ def crawling(view: View) -> list[Told]:
         run: list[Told] = []
         for interval, s in reversed(lines):
             rate = (s.generation_tps or 0.0) / (s.running or 1)
-            slow = 0 < rate < (CRAWLS if s.waiting else ALONE)
+            slow = 0 < rate < (CRAWLS if s.waiting else ALONE) and (s.generation_tps or 0.0) < BUSY
             # a step that also computes prompts is not slow
             if interval.rate is None or not (interval.moved and s.running and slow and (s.prompt_tps or 0) < 1):
                 break

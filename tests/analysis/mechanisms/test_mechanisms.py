@@ -146,6 +146,12 @@ def test_shards_at_an_ordinary_rate_are_not_told(tmp_path, rate, unit):
     assert "slow-weight-load" not in told(tmp_path, node0=log.flow(-100, 0)).by_id
 
 
+def test_one_cold_shard_is_not_a_slow_load(tmp_path):
+    log = Log(start=False).core_says(0, "Initializing a V1 LLM engine (v0.19.1) with config: model='/m', tensor_parallel_size=2", "INFO")
+    log.raw(SHARD.format(2, 1, "00:31", 31.5, "s/it")).core_says(60, "still loading", "INFO")
+    assert "slow-weight-load" not in told(tmp_path, node0=log).by_id
+
+
 def test_a_load_told_by_its_sum(tmp_path):
     log = Log(start=False).core_says(
         -3000, "Initializing a V1 LLM engine (v0.19.1) with config: model='/m', tensor_parallel_size=2", "INFO"

@@ -109,6 +109,7 @@ def test_slow_with_a_queue_behind_it_moves_all_the_same(tmp_path):
         {"gen": 3.0, "running": 2, "waiting": 1, "prompt": 6000.0},  # computes prompts for others
         {"gen": 17.0, "running": 1, "waiting": 0},  # one request on a small machine
         {"gen": 6.0, "running": 1, "waiting": 0},
+        {"gen": 1500.0, "running": 256, "waiting": 90},  # a large batch
     ],
 )
 def test_what_is_not_slow(tmp_path, line):
