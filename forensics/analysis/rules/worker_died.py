@@ -28,7 +28,7 @@ def evaluate(view: View) -> Iterator[Finding]:
         errors = [e for e in view.feeding("cuda-illegal-access") if view.before(e, hit)]
         shared = sum(e.count for e in errors) > 1 and view.engine.world_size != 1
         refs = [hit.ref, *(e.ref for e in errors[:3])]
-        yield _finding(view, who, ranks, hit.at, refs, _status(hit.fields.get("exit_code", "")), shared, hit.fields.get("worker_pid", ""))
+        yield _finding(view, who, ranks, hit.at, refs, _status(_code(hit)), shared, hit.fields.get("worker_pid", ""))
     for worker in view.workers:
         last = view.state_of(worker)
         rank_known = worker.rank.rank if worker.rank else None
@@ -68,7 +68,7 @@ def _ranks(hit: LogHit, who: list[EngineProcess]) -> list[int]:
 
 def _stopped_with_all(view: View, hit: LogHit) -> bool:
     """A worker ended by SIGTERM or SIGINT while the front was ending, too: whoever stops a V0 engine signals all its processes."""
-    if hit.fields.get("exit_code") not in ("-15", "-2"):
+    if _code(hit) not in ("-15", "-2"):
         return False
     ends = [h.at for h in view.feeding("orderly-shutdown") if h.at]
     return any(abs(e.earliest_ns - hit.at.earliest_ns) <= STOP_S * SECOND for e in ends if hit.at)
@@ -82,6 +82,12 @@ def _fatal_before(view: View) -> int | None:
     if view.stopped_ns is not None:
         ends.append(view.stopped_ns)
     return min(ends, default=None)
+
+
+def _code(hit: LogHit) -> str:
+    """The exit code as Python counts it: a signal is negative, whichever way the parent names it."""
+    signalled = hit.fields.get("signal", "")
+    return hit.fields.get("exit_code") or (f"-{signalled}" if signalled.isdigit() else "")
 
 
 def _status(code: str) -> str:

@@ -31,8 +31,21 @@ def test_a_shard_of_tgi_is_killed(look) -> None:
     assert told.report.engines[0].kind == "tgi"
     assert told.state == "dead"
     assert told.root == ("worker-process-died", 1)
+    assert "SIGKILL" in told.by_id["worker-process-died"].title
     assert told.report.first_event.at.earliest_ns // 10**9 == ns(7) // 10**9
     assert told.grade("host-oom-kill") is None
+
+
+def test_a_tgi_that_is_stopped_with_all_its_shards(look) -> None:
+    said = "shard-manager: text_generation_launcher: Shard process was signaled to shutdown with signal 2 rank={}"
+    lines = [
+        *tgi_started(),
+        *(rust(7, "ERROR", said.format(r)) for r in (0, 1)),
+        rust(8, "INFO", "text_generation_launcher: Shutting down shards"),
+    ]
+    told = look(node0=lines)
+    assert told.root == (None, None)
+    assert told.grade("worker-process-died") is None
 
 
 def test_a_tgi_that_starts(look) -> None:
