@@ -19,6 +19,7 @@ from forensics.analysis.logs.formats.vllm import name_of
 from forensics.analysis.logs.spoken import without_spoken
 from forensics.analysis.parse._base import Input, Parser, Sink
 from forensics.analysis.parse._hits import NO_ENGINE, SAME_HITS, Hits
+from forensics.analysis.parse._last import last_lines
 from forensics.analysis.parse._lines import PID, Line, Reader
 from forensics.analysis.scan import EVERY_BYTES, LINE_BYTES, Candidate, Found, Plan, scan
 from forensics.analysis.signatures import Signature, signatures
@@ -101,6 +102,7 @@ def parse(inp: Input, sink: Sink) -> None:
         pids=tuple(hits.processes),
         engine=hits.engine or edges.engine,
         ranks=tuple(sorted(hits.ranks)),
+        last_of=last_lines(data, hits.processes, reader),
         clock_offset_s=reader.clocks.offset_s,
     )
     sink.add(span)

@@ -181,7 +181,6 @@ def test_an_engine_that_serves_has_its_communicators_whatever_line_is_missing(re
     assert told.state == "healthy"
 
 
-@pytest.mark.xfail(strict=False, reason="needs the last line of each process from the log's parser")
 def test_silence_after_nccl_was_loaded_is_supported_without_a_stack(read):
     told = read(
         node0=[
