@@ -9,7 +9,7 @@ from forensics.analysis.stacks import IDLE
 from forensics.analysis.view import View
 from forensics.model import EngineProcess, EvidenceRef, Finding, FindingRole, LogHit, Severity
 
-JOINED, LEFT = ("vllm-dp-wave",), ("vllm-dp-wave-done",)
+JOINED, LEFT = ("vllm-dp-wave-joined",), ("vllm-dp-wave-done",)
 
 
 def evaluate(view: View) -> Iterator[Finding]:
