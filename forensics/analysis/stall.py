@@ -84,7 +84,7 @@ def _seen_live(view: View) -> Stall | None:
     working = [t for _, t in mains if t.state in WORKING and t.steady]
     if not working:
         return None
-    if _moved(mains) or _compiling(mains):
+    if _moved(mains) or compiling(mains):
         return None
     return _by_stacks(view, [t for _, t in mains], working, _stopped(view, mains))
 
@@ -141,8 +141,8 @@ def _judge(view: View, run: list[Interval], mains: Mains, clients: list[Evidence
     unsure = []
     if moved:
         unsure.append("a worker moved inside its step: a long step, not a standstill")
-    if compiling := _compiling(mains):
-        unsure.append(f"a kernel is being compiled ({compiling[0].last.ref.quote.split(' <')[0]})")
+    if compiles := compiling(mains):
+        unsure.append(f"a kernel is being compiled ({compiles[0].last.ref.quote.split(' <')[0]})")
     if timed := _on_a_timer(view, mains):
         where = timed[0].last.ref.quote.split(" <")[0]
         unsure.append(f"a worker sleeps on a timer in its step ({where}): it may go on by itself")
@@ -161,7 +161,7 @@ def _judge(view: View, run: list[Interval], mains: Mains, clients: list[Evidence
     if load:
         held.append("the front counts requests in flight")
     agreeing = 1 + len(held) + bool(stopped)
-    step_goes_on = moved or compiling
+    step_goes_on = moved or compiles
     grade = Grade.ESTABLISHED if not unsure else Grade.SUPPORTED if agreeing >= 3 and not step_goes_on else Grade.POSSIBLE
     since = _since(view, run[0].since_ns)
     how = f"no counter moved for {duration(still_s)} while work is held ({', '.join(held)})"
@@ -179,7 +179,7 @@ def _on_a_timer(view: View, mains: Mains) -> list[ThreadView]:
     return found
 
 
-def _compiling(mains: Mains) -> list[ThreadView]:
+def compiling(mains: Mains) -> list[ThreadView]:
     """Main threads that wait for a compiler or record a graph: minutes in which an engine at work shows no movement."""
     return [t for _, t in mains if re.search(_COMPILES, frame_text(t.last.frames))]
 
@@ -214,7 +214,7 @@ def _from_bare_samples(view: View) -> Stall | None:
     # two scrapes may lie within one step of each other, unless they say when they were made
     dated_s = _span(held) if held else 0.0
     step = max((i.mean_step_s or 0 for i in held), default=0.0)
-    if dated_s >= max(BARE_ENOUGH_S, STEPS_ENOUGH * step) and not _compiling([(c, t) for c in view.cores if (t := view.main_thread(c))]):
+    if dated_s >= max(BARE_ENOUGH_S, STEPS_ENOUGH * step) and not compiling([(c, t) for c in view.cores if (t := view.main_thread(c))]):
         return Stall(since, None, Grade.ESTABLISHED, tuple(refs), f"{how}, over {duration(dated_s)}")
     grade = Grade.SUPPORTED if len(held) > 1 or (held and cores) else Grade.POSSIBLE
     return Stall(since, None, grade, tuple(refs), how, ("the samples carry no time",) if not dated_s else ())
@@ -285,10 +285,14 @@ def _by_hang(view: View) -> Stall | None:
     assert first.at and first.limit_s
     at = first.at.earliest_ns
     began = _minus(at, int(first.limit_s * SECOND))
-    moved = view.progress.last_moved(at)
-    if moved and moved.until_ns is not None and began.latest_ns < moved.until_ns <= at:
+    replica = re.search(r"\bDP(\d+)\b", first.process)
+    steps = [i for i in view.progress.log if i.moved and i.until_ns is not None and (not replica or i.replica in (replica[1], ""))]
+    moved = next((i for i in reversed(steps) if (i.until_ns or 0) <= at), None)
+    late = False
+    if moved and moved.until_ns is not None and began.latest_ns < moved.until_ns:
         began = TimeRange(earliest_ns=moved.until_ns, latest_ns=at, basis="inferred")
-    again = [i for i in view.progress.log if i.moved and i.until_ns and i.until_ns > first.at.latest_ns]
+        late = (moved.until_ns - at) / SECOND + first.limit_s > STATS_WINDOW_NS / SECOND
+    again = [i for i in steps if (i.until_ns or 0) > first.at.latest_ns]
     if again and first.fields.get("soft") == "True":
         return None  # it only reports, and went on: see forensics.analysis.episodes
     over = [h for h in (*view.ends, *view.events("worker-death", "stop")) if view.before(first, h)]
@@ -303,7 +307,9 @@ def _by_hang(view: View) -> Stall | None:
     if view.engine.kind == HALF_LIMIT:
         vague = f"how long before the last step was: the watchdog looks every {duration(first.limit_s / 2)}"
     unsure = () if started else ("the engine was still starting",)
-    grade = Grade.ESTABLISHED if started else Grade.SUPPORTED
+    if late:  # idle time before the last step was counted, too (SGLang 0.4)
+        unsure = (*unsure, "a step was logged within the limit: the watchdog may have counted time in which there was nothing to do")
+    grade = Grade.SUPPORTED if unsure else Grade.ESTABLISHED
     refs = (*(h.ref for h in hangs[-8:]), *held, *(moved.refs if moved else ()))
     return Stall(began, until, grade, refs, how, unsure, vague)
 

@@ -3,24 +3,54 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from forensics.analysis import episodes
 from forensics.analysis.rules._contract import Rule, grade
+from forensics.analysis.stall import compiling
 from forensics.analysis.times import SECOND
 from forensics.analysis.view import View
-from forensics.model import Finding, FindingRole, LogHit, Severity, TimeRange
+from forensics.model import Finding, FindingRole, LogHit, Role, Severity, TimeRange
 
 
 def evaluate(view: View) -> Iterator[Finding]:
+    yield from _told(view) or _seen(view)
+
+
+def _seen(view: View) -> list[Finding]:
+    """A main thread inside a compiler in two looks, after the engine was ready."""
+    if not view.events("ready") and not any(i.moved for i in view.progress.log):
+        return []
+    mains = [(p, t) for p in view.engine.processes if p.role in (Role.CORE, Role.WORKER) and (t := view.main_thread(p))]
+    inside = [(p, t) for p, t in mains if compiling([(p, t)])]
+    if not inside:
+        return []
+    twice = any(len(t.samples) > 1 and compiling([(p, replace(t, samples=t.samples[:1]))]) for p, t in inside)
+    found = view.finding(
+        "jit-compile-during-serving",
+        grade(observed=twice),
+        title=f"{view.name(inside[0][0])} compiles a kernel in the middle of serving",
+        because=[r for _, t in inside[:2] for r in (t.samples[0].ref, t.last.ref)],
+        severity=Severity.WARNING,
+        role=FindingRole.AMPLIFIER,
+        processes=[p for p, _ in inside],
+        since=inside[0][1].samples[0].at,
+        does_not_show="how long it will take",
+        next_steps=["let the warm-up cover this shape, or keep the compiler's cache over restarts"],
+    )
+    return [found]
+
+
+def _told(view: View) -> list[Finding]:
     hits = [h for h in view.feeding("jit-compile-during-serving") if _serving(view, h)]
     if not hits:
-        return
+        return []
     kernels = list(dict.fromkeys(h.fields[k] for h in hits for k in ("kernel", "session") if h.fields.get(k)))
     hole = next((o for o in reversed(episodes.holes(view)) if any(_inside(h, o.since, o.until) for h in hits)), None)
     stall = view.stall
     standing = stall is not None and any(h.at and h.at.latest_ns >= stall.since.earliest_ns - 10 * SECOND for h in hits)
     dated = [h for h in hits if h.at]
-    yield view.finding(
+    found = view.finding(
         "jit-compile-during-serving",
         grade(observed=True),
         title=f"Kernels were compiled while serving: {', '.join(kernels[:4])}{' …' if len(kernels) > 4 else ''}",
@@ -34,6 +64,7 @@ def evaluate(view: View) -> Iterator[Finding]:
         does_not_show="how long it took: the line is printed once" + (", and whether the stall is its work" if hole or standing else ""),
         next_steps=["let the warm-up cover this shape, or keep the compiler's cache over restarts"],
     )
+    return [found]
 
 
 def _serving(view: View, hit: LogHit) -> bool:
@@ -54,7 +85,7 @@ RULE = Rule(
     name="jit_compile",
     emits=("jit-compile-during-serving",),
     about="A kernel was compiled after the engine was ready.",
-    requires=("log",),
+    any_of=("log", "stacks"),
     evaluate=evaluate,
     false_positives="As the cause of an engine that never came back it is nearly always wrong.",
     references=("vllm utils/jit_monitor.py",),
