@@ -65,6 +65,21 @@ def test_the_limit_is_the_one_that_the_line_states(look) -> None:
     assert told.by_id["engine-stalled"].since.earliest_ns == ns(0)
 
 
+def test_a_watchdog_that_counted_idle_time_proves_less(look) -> None:
+    told = look(node0=[*started(), decode(0), decode(280), sglang(300, WATCHDOG, "TP0"), sglang(305, DIED)])
+    assert told.grade("engine-stalled") == "supported"
+    assert told.by_id["engine-stalled"].since.earliest_ns >= ns(280)
+    assert told.state == "dead"
+
+
+def test_one_replica_stands_while_another_serves(look) -> None:
+    other = [decode(t, place="DP1 TP0") for t in range(-60, 300, 10)]
+    lines = [*started(), *(decode(t, place="DP0 TP0") for t in range(-60, 1, 10)), *other]
+    told = look(node0=[*lines, sglang(300, WATCHDOG, "DP0 TP0"), sglang(305, DIED)])
+    assert told.grade("engine-stalled") == "established"
+    assert told.by_id["engine-stalled"].since.earliest_ns == ns(0)
+
+
 def test_one_rank_raises_and_the_others_lose_it(look) -> None:
     lines = [*started(4), *(decode(t) for t in range(-60, 1, 10))]
     lines += raised(sglang(7, "Scheduler hit an exception: ", "TP2"), "RuntimeError: CUDA error: an illegal memory access was encountered")
