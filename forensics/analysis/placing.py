@@ -30,6 +30,8 @@ def place(name: str, known: set[str], node_of: Callable[[str], str]) -> str:
     """The node of a file: what its name says, unless that is only a kind of evidence or a rank and the folder has a single machine."""
     node = node_of(name)
     first = name.rsplit("/", 1)[-1].split(".", 1)[0]
-    if len(known) != 1 or node in known or not _KIND.fullmatch(first):
+    # "apps.csv" names no machine; "head.gpu.csv" may
+    plain = re.fullmatch(r"[^.\d]+\.(?!log)[a-z]{2,5}", name.rsplit("/", 1)[-1])
+    if len(known) != 1 or node in known or not (plain or _KIND.fullmatch(first)):
         return node
     return next(iter(known))

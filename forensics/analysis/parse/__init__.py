@@ -39,6 +39,7 @@ from forensics.analysis.parse import (
     shm,
     table,
     top,
+    transcript,
 )
 from forensics.analysis.parse._base import Input, Parser, Sink, clean
 
@@ -91,7 +92,16 @@ def find(kind: str, name: str, head: str) -> Parser | None:
             return parser
     head = clean(head)
     binary = "\0" in head[:512] and "pid=" not in head  # no parser of text may guess at it
+    if not binary and TRANSCRIPT.recognise(name, head):
+        return TRANSCRIPT
+    return _single(name, head, binary)
+
+
+def _single(name: str, head: str, binary: bool) -> Parser | None:
     return next((p for p in PARSERS if (p.binary or not binary) and p.recognise(name, head)), None)
 
 
-__all__ = ["PARSERS", "Input", "Parser", "Sink", "find"]
+TRANSCRIPT = transcript.parser(lambda kind, name, head: _single(name, clean(head), False))
+"""Of files that hold what several of the others read."""
+
+__all__ = ["PARSERS", "TRANSCRIPT", "Input", "Parser", "Sink", "find"]

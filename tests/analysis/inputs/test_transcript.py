@@ -1,0 +1,57 @@
+"""What somebody copied out of a terminal: several commands in one file."""
+
+from __future__ import annotations
+
+import pytest
+
+from forensics.analysis import parse
+from forensics.model import FileSystemUse, GpuFault, MemorySample, ProcessState, ShmSegment, ThreadWait
+from tests.analysis.inputs import samples as s
+from tests.analysis.inputs.test_machine import of, read, when
+
+
+@pytest.mark.parametrize(
+    "prompt", ["$ {}", "root@gpu-a:~# {}", "[root@gpu-a ~]# {}", "+ {}", "=== {} ===", "--- {} ---", "##### {} #####", "> {}"]
+)
+def test_each_output_goes_to_its_parser(prompt):
+    parts = [
+        ("date", "Mon Mar  2 16:20:31 UTC 2026\n"),
+        ("df -h /dev/shm", s.DF_H),
+        ("ls -la /dev/shm", s.SHM),
+        ("nvidia-smi", s.GPU_FAULT),
+    ]
+    parts += [("cat /proc/7121/stack", s.STACK), ("free -h", s.FREE), ("ps aux", s.PS_AUX), ("lscpu", "Model name: a CPU\n")]
+    text = "".join(prompt.format(command) + "\n" + output for command, output in parts)
+    sink = read(text, "session.txt")
+    assert [len(of(sink, k)) for k in (FileSystemUse, ShmSegment, GpuFault, MemorySample, ProcessState, ThreadWait)] == [3, 2, 1, 1, 3, 1]
+    assert {when(o) for o in sink.observations} == {"2026-03-02T16:20:31Z"}
+    assert of(sink, ThreadWait)[0].pid == 7121
+    fault = of(sink, GpuFault)[0]
+    number = int(fault.ref.locator.removeprefix("line "))
+    assert "Unable to determine" in text.split("\n")[number - 1], "lines are counted in the file"
+    assert ["lscpu" in note and "not recognised" in note for note in sink.notes] == [True]
+
+
+def test_files_that_tail_names():
+    text = f"==> /proc/meminfo <==\n{s.MEMINFO}\n==> /proc/7121/limits <==\n{s.LIMITS}"
+    sink = read(text, "x.txt")
+    assert len(of(sink, MemorySample)) == 1 and len(sink.observations) == 4
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "# free text about the incident\nit hung\n",
+        "=== Running tests ===\n2026-03-02 10:00:00 INFO ok\n",
+        "$ vllm serve model\nINFO 03-02 10:00:00 [api_server.py:1] x\n",
+        "## for the record\n",
+    ],
+)
+def test_headings_of_other_texts_are_none(text):
+    found = parse.find("", "a.txt", text)
+    assert found is None or found.name != "transcript"
+
+
+@pytest.mark.parametrize(("parser", "name", "text"), s.SAMPLES)
+def test_one_output_is_no_transcript(parser, name, text):
+    assert not parse.TRANSCRIPT.recognise(name, text[:8192])
