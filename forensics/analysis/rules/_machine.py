@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TypeVar
+from weakref import WeakKeyDictionary
 
 from forensics.analysis.case import COMM_CHARS
 from forensics.analysis.times import SECOND
@@ -37,30 +39,60 @@ _OURS = re.compile(r"^(?:vllm|sglang|trtllm|tritonserver|ray::|python|pt_main_th
 _NAMED = re.compile(r"^(?:vllm::|vllm$|sglang::|ray::\w*(?:Worker|Engine|LLM)|trtllm|text-generation)", re.I)
 
 
+@dataclass
+class _Known:
+    """What is asked of a view again and again."""
+
+    alive_ns: int = 0
+    """The last moment from which on it is known to have moved, or to have become ready."""
+    troubles: list[tuple[TimeRange, int]] | None = None
+
+
+_known: WeakKeyDictionary[View, _Known] = WeakKeyDictionary()
+
+
+def _of(view: View) -> _Known:
+    known = _known.get(view)
+    if known is None:
+        ready = [r.at.earliest_ns + OUTLIVED_NS for r in view.events("ready") if r.at]
+        # of an engine of which some replicas stand still, that the others move says nothing
+        still = view.stall.replicas if view.stall and view.stall.until is None else ()
+        intervals = [i for i in (*view.progress.metrics, *view.progress.log) if not still or i.replica in still]
+        moved = [i.since_ns for i in intervals if i.moved and i.since_ns is not None]
+        known = _known[view] = _Known(max((*ready, *moved), default=0))
+    return known
+
+
 def troubles(view: View) -> list[tuple[TimeRange, int]]:
     """When the engine's trouble shows, with how much later than that its cause may be dated. What it outlived is none."""
+    known = _of(view)
+    if known.troubles is None:
+        known.troubles = _troubles(view)
+    return known.troubles
+
+
+def _troubles(view: View) -> list[tuple[TimeRange, int]]:
     found: list[tuple[TimeRange, int]] = []
     stall = view.stall
     if stall is not None and stall.until is None:
         found.append((stall.since, STALL_SLACK_NS))
-    ends = view.events("worker-death", "fatal", "told", "death-told", "start-failed")
+    ends = view.events(*ENDS)
     waits = view.events("hang", "timeout") + [
         h for h in view.hits if h.feeds.startswith(("symptom-", "kv-transfer-peer")) or h.feeds in ALARMS
     ]
     found += [(at, SLACK_NS) for h in ends if (at := h.began) is not None]
-    found += [(at, STALL_SLACK_NS) for h in waits if (at := h.began) is not None and h not in ends]
-    return [(at, slack) for at, slack in found if not outlived(view, at)]
+    found += [(at, STALL_SLACK_NS) for h in waits if (at := h.began) is not None and h.event not in ENDS]
+    stopped = view.stopped_ns  # what ends after somebody asked for it is no trouble
+    return [(at, slack) for at, slack in found if not outlived(view, at) and (stopped is None or at.earliest_ns < stopped)]
 
 
+ENDS = ("worker-death", "fatal", "told", "death-told", "start-failed")
 ALARMS = ("nccl-watchdog-timeout", "heartbeat-monitor-abort", "ray-actor-died", "cuda-illegal-access", "sigsegv", "native-crash")
 
 
 def outlived(view: View, at: TimeRange) -> bool:
     """Whether the engine became ready, or moved, well after this moment."""
-    if any(r.at and r.at.earliest_ns > at.latest_ns for r in view.events("ready")):
-        return True
-    intervals = (*view.progress.metrics, *view.progress.log)
-    return any(i.moved and i.since_ns is not None and i.since_ns > at.latest_ns + OUTLIVED_NS for i in intervals)
+    return _of(view).alive_ns > at.latest_ns + OUTLIVED_NS
 
 
 def part(view: View, at: TimeRange | None, *, lasting: bool = False, late_ns: int = 0) -> FindingRole:

@@ -73,6 +73,9 @@ def join(view: View, kill: KernelEvent, kills: list[KernelEvent]) -> _Joined | N
     process = named_process(view, kill.node, kill.fields.get("pid"), comm)
     if process is not None:
         return kill, process, process.rank.rank if process.rank else None, [], Grade.ESTABLISHED
+    told = [d for d in view.events("worker-death") if d.node == kill.node and d.fields.get("worker_pid", "?") == kill.fields.get("pid")]
+    if told and ours_by_name(comm)[0]:
+        return kill, None, _rank(told[0]), [told[0].ref], Grade.ESTABLISHED
     ours, named = ours_by_name(comm)
     if not view.engine.processes:  # no log of an engine was read on this node: the name alone tells
         return (kill, None, None, [], Grade.ESTABLISHED) if named else None
@@ -83,18 +86,15 @@ def join(view: View, kill: KernelEvent, kills: list[KernelEvent]) -> _Joined | N
     shared = sum(kill.node in e.nodes for e in view.case.engines) > 1
     # a whole cgroup ends with all its processes: the first to be missed is not the one that was picked
     if len(deaths) == 1 and comm and not rivals and not shared and "Core" not in comm:
-        death: LogHit = deaths[0]
-        return (
-            kill,
-            None,
-            int(death.fields["rank"]) if death.fields.get("rank", "").isdigit() else None,
-            [death.ref],
-            (Grade.ESTABLISHED if named else Grade.SUPPORTED),
-        )
+        return kill, None, _rank(deaths[0]), [deaths[0].ref], Grade.ESTABLISHED if named else Grade.SUPPORTED
     if deaths or any(0 <= t.latest_ns - kill.at.earliest_ns + SLACK_NS <= FOLLOWS_NS for t, _ in troubles(view)):
         # one of ours by name, and the engine's trouble follows at once: which rank is not told
         return kill, None, None, [d.ref for d in deaths[:4]], Grade.ESTABLISHED if named and not shared else Grade.SUPPORTED
     return None
+
+
+def _rank(death: LogHit) -> int | None:
+    return int(death.fields["rank"]) if death.fields.get("rank", "").isdigit() else None
 
 
 def _follows(kill: TimeRange, death: TimeRange) -> bool:

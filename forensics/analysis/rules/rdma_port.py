@@ -38,11 +38,12 @@ class _Outage:
 
 
 def evaluate(view: View) -> Iterator[Finding]:
-    for (node, port), edges in _ports(view).items():
+    ports = _ports(view)
+    broke = _broke(view) if ports else []
+    for (node, port), edges in ports.items():
         outages = _outages(edges)
         if not outages:
             continue
-        broke = _broke(view)
         last = outages[-1]
         blamed = last if last.since is None or last.up is None or (broke and _covers(last, broke)) else None
         shown = blamed or last

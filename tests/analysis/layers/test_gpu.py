@@ -310,3 +310,12 @@ def test_two_engines_on_a_node_each_know_their_own_ranks(told):
     t = told(n1__log=one, n1__two_log=two, n1__kernel_log=kernel("n1", (602, OFF)), rank_map__txt=places)
     lost = [f for f in t.report.findings if f.id == "gpu-off-bus"]
     assert lost and all(f.role.value != "root" or f.ranks in ((2,), ()) for f in lost)
+
+
+def test_a_stop_that_was_asked_for_is_no_trouble(told):
+    node = Node()
+    node.stats(70, 600)
+    node.say(610, "APIServer", 1, "INFO", "Shutting down FastAPI HTTP server.", "launcher.py:100")
+    node.say(610, "EngineCore", 500, "INFO", "Received signal 15, shutting down", "core.py:900")
+    t = told(n1__log=node, n1__kernel_log=kernel("n1", (611, xid(45, "Ch 00000010", who="pid=502, name=VLLM::Worker_TP, "))))
+    assert t.report.root.finding is None
