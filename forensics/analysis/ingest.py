@@ -86,7 +86,7 @@ def _read_source(source: Source, case: Case) -> bool:
         case.meta |= {k: str(v) for k in ("incident", "trigger", "reason", "profile", "tool") if (v := getattr(manifest, k, ""))}
     else:
         reference, latest = _latest_date(source)
-    ahead = _first_pass(source, case)
+    ahead = _first_pass(source, case, Calendar(reference_ns=reference, latest_ns=latest))
     zones = ahead.zones
     calendar = Calendar(reference_ns=reference, utc_offset_s=zones.get(None, utc_offset), latest_ns=latest)
     known = False
@@ -134,7 +134,7 @@ def _naming(source: Source, ahead: _Ahead) -> Callable[[str], str]:
     return by_host(by_folder(item.name for item in source.items()), ahead.hosts)
 
 
-def _first_pass(source: Source, case: Case) -> _Ahead:
+def _first_pass(source: Source, case: Case, calendar: Calendar) -> _Ahead:
     ahead = _Ahead()
     for item in source.items():
         base = item.name.rsplit("/", 1)[-1]
@@ -151,7 +151,7 @@ def _first_pass(source: Source, case: Case) -> _Ahead:
                     ahead.zones[None] = clock.utc_offset_s
                 if clock.wall_ns is not None and clock.boottime_ns is not None:
                     ahead.boot_ns = clock.wall_ns - clock.boottime_ns
-            elif item.evidence is None and (named := local_zone(item.read(HEAD_BYTES))) is not None:
+            elif item.evidence is None and (named := local_zone(item.read(HEAD_BYTES), calendar)) is not None:
                 ahead.local[item.name] = named
             if item.evidence is None and "/" not in item.name:
                 ahead.hosts[item.name] = hosts_in(item.read(HEAD_BYTES).decode("utf-8", "replace"))

@@ -28,6 +28,8 @@ QUARTER_S = 900
 """Zones differ by whole quarters of an hour."""
 ZONE_SLACK_S = 150
 """How far a zone's offset may be from whole quarters: what buffering and drift add to it."""
+MACHINES_OWN = ("syslog", "systemd")
+"""Wrappers that stand in the same zone as the kernel's lines of that machine."""
 DRIFT_S = 2.0
 """A smaller constant offset is what passing a line on takes."""
 
@@ -50,6 +52,11 @@ class Clocks:
     """The format that the wrapper's clock came with."""
     zoned: bool = False
     """The wrapper names its zone."""
+
+    @property
+    def outer(self) -> Calendar:
+        """The calendar for lines that the wrapper alone dates."""
+        return replace(self.calendar, utc_offset_s=self.calendar.utc_offset_s + self.zone_s)
 
     def at(self, line: Peeled, near: TimeRange | None = None) -> TimeRange | None:
         """When a line was written. `near` is the time of a neighbour: it tells the day of a bare clock and bounds nothing else."""
@@ -81,10 +88,18 @@ def survey(data: bytes | mmap, calendar: Calendar, boot_ns: int | None = None, h
     return measure((peel(line, hint) for line in _some_lines(data)), calendar, boot_ns)
 
 
-def local_zone(head: bytes) -> int | None:
-    """The offset from UTC (s) that the wrappers of a file name, which is the zone of the machine that wrote them."""
+def local_zone(head: bytes, calendar: Calendar) -> int | None:
+    """The zone of the machine that a file was written on, as an offset from UTC (s): None where it does not tell.
+
+    Its wrappers name it; or the machine's own syslog is whole quarters of an hour off the processes in it.
+    """
     hint = Hint()
-    return _named_zone([peel(line, hint) for line in _some_lines(head)])
+    lines = [peel(line, hint) for line in _some_lines(head)]
+    named = _named_zone(lines)
+    if named is not None:
+        return named
+    clocks = measure(lines, calendar)
+    return calendar.utc_offset_s + clocks.zone_s if clocks.zone_s and clocks.wrapper in MACHINES_OWN else None
 
 
 def measure(lines: Iterable[Peeled], calendar: Calendar, boot_ns: int | None = None) -> Clocks:

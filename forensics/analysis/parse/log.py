@@ -87,7 +87,7 @@ def parse(inp: Input, sink: Sink) -> None:
     if kernel:
         from forensics.analysis.parse.kernel import parse_rows
 
-        parse_rows(inp, sink, kernel)
+        parse_rows(replace(inp, calendar=reader.clocks.outer), sink, kernel)
     older = dict.fromkeys(name for _, name in inp.parts if name != inp.name)
     for pid, name in hits.processes.items():
         sink.process(ProcessInfo(pid=pid, node=inp.node, title=name, log_files=(inp.name, *older)))

@@ -77,3 +77,23 @@ def test_a_zone_that_one_log_of_a_node_names_holds_for_its_kernel_log(tmp_path):
     assert since
     assert all(abs(s - at(30).timestamp()) < 2 for s in since)
     assert not [f for f in report.findings if f.id == "log-clock-offset"]
+
+
+@pytest.mark.parametrize("apart", [False, True], ids=["in one journal", "in a file of its own"])
+def test_the_journal_of_a_machine_in_another_zone_than_its_containers(tmp_path, apart):
+    lines = [f"{at(i * 10, 2):%b %d %H:%M:%S} node0 vllm[77]: INFO {at(i * 10):%m-%d %H:%M:%S} [core.py:1] step" for i in range(9)]
+    xid = f"{at(30, 2):%b %d %H:%M:%S} node0 kernel: NVRM: Xid (PCI:0000:9b:00): 79, pid=1, name=x, GPU has fallen off the bus."
+    lines.append(
+        f"{at(95, 2):%b %d %H:%M:%S} node0 vllm[77]: ERROR {at(95):%m-%d %H:%M:%S} [core.py:9] EngineCore encountered a fatal error."
+    )
+    if apart:
+        (tmp_path / "node0.kernel.log").write_text(xid + "\n")
+    else:
+        lines.insert(4, xid)
+    (tmp_path / "node0.log").write_text("\n".join(lines) + "\n")
+    (tmp_path / "notes.txt").write_text("written on 2026-09-02\n")
+    report = analyze([tmp_path])
+    since = {f.id: f.since.earliest_ns / 1e9 for f in report.findings if f.since}
+    assert abs(since["gpu-off-bus"] - at(30).timestamp()) < 2
+    assert abs(since["engine-died"] - at(95).timestamp()) < 2
+    assert "log-clock-offset" in {f.id for f in report.findings}

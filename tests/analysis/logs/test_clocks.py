@@ -70,10 +70,10 @@ def test_a_wrapper_that_names_the_zone_of_the_processes_agrees_with_them():
     assert clocks.offset_s is None
     assert iso(at[0].earliest_ns) == "2026-09-01T09:00:00.300Z"
     assert iso(clocks.at(peel("INFO 09-01 17:00:00 [core.py:1] x")).earliest_ns) == "2026-09-01T09:00:00Z"
-    assert local_zone(data) == 8 * 3600
+    assert local_zone(data, CAL) == 8 * 3600
     # processes in UTC beside such a runtime stand a zone apart
     assert survey(text(local, inner()), CAL).offset_s == pytest.approx(8 * 3600, abs=2)
-    assert local_zone(text(utc, inner(8))) is None
+    assert local_zone(text(utc, inner(8)), CAL) is None
 
 
 def test_a_process_whose_clock_is_minutes_off():
