@@ -46,7 +46,8 @@ def evaluate(view: View) -> Iterator[Finding]:
 
 def _finding(view: View, hit: LogHit, ip: str, pid: str, agreeing: list[EvidenceRef], first: bool) -> Finding:
     place = " ".join(([f"pid {pid}"] if pid else []) + ([f"on {ip}"] if ip else []))
-    end = f": its node was {hit.fields['node_end'].strip()}" if hit.fields.get("node_end") else ""
+    went = {"node": " with its node", "owner": " with the process that owned it"}.get(hit.fields.get("went_with", ""), "")
+    end = f"{went}: its node was {hit.fields['node_end'].strip()}" if hit.fields.get("node_end") else went
     mine = [w for w in view.workers if pid and w.pid == int(pid) and w.role is Role.WORKER]
     stopped = view.stopped_ns is not None and hit.at is not None and hit.at.earliest_ns >= view.stopped_ns
     before = [] if stopped else _earlier(view, hit)

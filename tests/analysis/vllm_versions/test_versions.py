@@ -457,6 +457,16 @@ def test_a_ray_actor_died_and_nobody_knows_why(tmp_path, name, prefix, words):
     assert [f.grade.value for f in told.findings if f.id == "evidence-missing:raylet-log"] == ["established"]
 
 
+def test_an_actor_that_went_with_its_node(tmp_path):
+    dead = actor_died("").replace(
+        "because its worker process has died. Worker exit type: SYSTEM_ERROR",
+        "because its node has died. Node Id: 0a0b\n\tthe actor's node was terminated expectedly: received SIGTERM\n",
+    )
+    told = report(tmp_path, head__log=RAY_START + dead)
+    (died,) = strong(told, "ray-actor-died")
+    assert "with its node" in died.title and "received SIGTERM" in died.title and died.nodes == ("192.0.2.31",)
+
+
 def test_with_the_raylets_log_it_is_not_missed(tmp_path):
     raylet = "[2026-04-02 09:10:00,018 I 301 301] (raylet) main.cc:226: Setting cluster ID to: 00aa\n[2026-04-02 09:12:00,018 I 301 301] (raylet) node_manager.cc:1481: Disconnecting client, graceful=false, disconnect_type=1, has_creation_task_exception=false\n"
     told = report(tmp_path, head__log=RAY_START + actor_died(""), raylet__out=raylet)
