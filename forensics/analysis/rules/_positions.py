@@ -64,12 +64,17 @@ class Group:
 
     @property
     def behind(self) -> list[Position]:
-        """Those with the lowest count, where they are the lesser part; [] where all are level."""
+        """Those with the lowest count, where they are the lesser part; [] where all are level.
+
+        Operations are enqueued ahead of their turn: who has entered the one in which the others wait is there with them.
+        """
         if len(self.positions) < 2:
             return []
         counts = [p.count for p in self.positions.values()]
         low = [p for p in self.positions.values() if p.count == min(counts)]
-        return low if min(counts) < max(counts) and 2 * len(low) <= len(counts) else []
+        waited = min((p.pending_seq for p in self.positions.values() if p.pending_seq is not None and p not in low), default=None)
+        there = waited is not None and min(counts) >= waited
+        return low if min(counts) < max(counts) and 2 * len(low) <= len(counts) and not there else []
 
     @property
     def ahead(self) -> list[Position]:

@@ -14,6 +14,7 @@ from forensics.model import EvidenceRef, LogHit, LogSpan
 MISSING = "rendezvous-peer-missing"
 COUNTED = ("c10d-clients-joined", "c10d-store-based-barrier")
 UNSEEN = "unseen-node"
+_LOOPBACK = re.compile(r"//(?:127\.|localhost|\[?::1)")
 _NUMBERED = re.compile(r"^(.*?)(\d+)$")
 
 
@@ -58,6 +59,8 @@ def unseen_nodes(view: View, absence: Absence) -> dict[str, EvidenceRef]:
     each = _ranks_per_node(view, absence)
     if not world or not each or world > WORLD_LIMIT or world % each:
         return {}
+    if any(_LOOPBACK.search(h.fields.get("init_method", "")) for h in view.hits):
+        return {}  # a world of one node
     count = world // each
     given = {s.node for s in view.case.of(LogSpan)}
     if count <= len(set(view.nodes) & given):

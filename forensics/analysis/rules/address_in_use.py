@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from forensics.analysis.rules._contract import Rule, grade
+from forensics.analysis.rules._lived_on import served_after
 from forensics.analysis.view import View
 from forensics.model import Finding, FindingRole, LogHit, Severity
 
@@ -25,7 +26,7 @@ def evaluate(view: View) -> Iterator[Finding]:
         )
     refused = [h for h in view.feeding("address-in-use") if h.role == "root"]
     # what went on after it found another port
-    last = [h for h in refused if not _outlived(view, h)]
+    last = [h for h in refused if not served_after(view, h)]
     if last:
         first = last[0]
         port = _port(last)
@@ -48,12 +49,6 @@ def _port(hits: list[LogHit]) -> str:
         if port := hit.fields.get("port") or hit.fields.get("addr", "").rpartition(":")[2]:
             return port
     return ""
-
-
-def _outlived(view: View, hit: LogHit) -> bool:
-    return any(view.before(hit, later) for later in view.events("ready", "stats")) or (
-        hit.at is not None and any(i.moved and i.since_ns is not None and i.since_ns > hit.at.latest_ns for i in view.progress.log)
-    )
 
 
 RULE = Rule(

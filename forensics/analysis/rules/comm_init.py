@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from forensics.analysis.rules._comm_init import SEEN_S, STUCK_S, Open, inside, refs, silent_since, since, unfinished
 from forensics.analysis.rules._contract import Rule, grade
+from forensics.analysis.rules._lived_on import served, served_after
 from forensics.analysis.rules._positions import stuck, world
 from forensics.analysis.times import SECOND, duration, iso
 from forensics.analysis.view import View
@@ -51,10 +52,9 @@ def evaluate(view: View) -> Iterator[Finding]:
 
 def _went_on(view: View, starts: list[LogHit]) -> bool:
     """Whether the engine became ready or worked after these lines: then the creation ended, whatever was printed."""
-    later = view.events("ready", "stats")
-    if starts:
-        later = [h for h in later if all(view.before(s, h) for s in starts)]
-    return bool(later) or any(i.moved for i in view.progress.metrics) or (bool(view.progress.log) and not starts)
+    if not starts:
+        return served(view) is not None or any(i.moved for i in view.progress.metrics)
+    return all(served_after(view, s) for s in starts)
 
 
 def _failed(view: View) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from forensics.analysis.rules._contract import Rule, grade
+from forensics.analysis.rules._lived_on import served
 from forensics.analysis.rules._rendezvous import MISSING, absences
 from forensics.analysis.times import duration, iso
 from forensics.analysis.view import View
@@ -18,7 +19,7 @@ def evaluate(view: View) -> Iterator[Finding]:
     for life in range(max(1, view.life - LIVES_BACK), view.life):
         failed, after = View(view.case, view.engine, life), View(view.case, view.engine, life + 1)
         why = _failed_in_init(failed)
-        ready = after.events("ready") or after.events("stats")
+        ready = served(after)
         if not why or not ready or failed.begun_ns is None or after.begun_ns is None:
             continue
         # without a life before it this was a first start, which races with nobody
@@ -28,11 +29,11 @@ def evaluate(view: View) -> Iterator[Finding]:
             grade(observed=relaunched, agreeing=2),
             title=f"The start at {iso(failed.begun_ns)} failed before it was ready, and the next one, "
             f"{duration((after.begun_ns - failed.begun_ns) / 1e9)} later, worked",
-            because=[*why[:4], ready[0].ref],
+            because=[*why[:4], *(h.ref for h in after.events("ready")[:1])],
             severity=Severity.WARNING,
             role=FindingRole.CONTEXT,
             since=TimeRange(earliest_ns=failed.begun_ns, latest_ns=failed.begun_ns, basis="logged"),
-            until=ready[0].at,
+            until=ready,
             does_not_show="what was in the way: ports, ranks or memory of the run before, or a peer that was not up yet",
             next_steps=["let a supervisor wait until every process of the old run is gone on every node before it starts anew"],
         )
@@ -40,7 +41,7 @@ def evaluate(view: View) -> Iterator[Finding]:
 
 def _failed_in_init(view: View) -> list[EvidenceRef]:
     """Lines that say that this life did not come together; [] where it served, or failed for another reason."""
-    if view.events("ready", "stats"):
+    if served(view):
         return []
     absent = [a.hit.ref for a in absences(view)]
     other = [h.ref for h in view.feeding(*RACES) if h.role in ("cascade", "root")]

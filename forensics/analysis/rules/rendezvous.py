@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from forensics.analysis.rules._contract import Rule, grade
+from forensics.analysis.rules._lived_on import served_after
 from forensics.analysis.rules._rendezvous import COUNTED, MISSING, UNSEEN, Absence, absences, unseen_nodes
 from forensics.analysis.times import duration, iso
 from forensics.analysis.view import View
-from forensics.model import Finding, FindingRole, LogHit, Severity, TimeRange
+from forensics.model import Finding, FindingRole, Severity
 
 UNREACHED = ("c10d-client-timed-out", "c10d-client-timed-out-seconds", "torch-elastic-rendezvous-unreachable")
 
@@ -19,7 +20,7 @@ def evaluate(view: View) -> Iterator[Finding]:
         return
     # a line that counts says most; of several the first in time
     best = next((a for a in found if a.signature in COUNTED and _short(a)), None) or found[0]
-    over = _met_after(view, best.hit)
+    over = served_after(view, best.hit)  # a launcher that tried again, and met
     if over and best.signature not in COUNTED:
         return
     counted = best.signature in COUNTED and _short(best)
@@ -60,12 +61,6 @@ def _what(best: Absence) -> str:
 def _short(absence: Absence) -> bool:
     joined, expected = absence.joined, absence.expected
     return joined is not None and expected is not None and joined < expected
-
-
-def _met_after(view: View, hit: LogHit) -> TimeRange | None:
-    """When they met after all, in the same life: a launcher that tries again."""
-    later = [h.at for h in view.events("ready", "stats") if h.at and view.before(hit, h)]
-    return min(later, key=lambda t: t.earliest_ns, default=None)
 
 
 RULE = Rule(

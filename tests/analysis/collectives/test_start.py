@@ -299,3 +299,14 @@ def test_a_timeout_at_work_is_not_a_rendezvous(read):
     told = read(node0=[gave_up(0, "12:10:00"), gave_up(1, "12:10:00")])
     assert told.grade("rendezvous-peer-missing") is None
     assert told.grade("comm-init-stuck") is None
+
+
+def test_a_world_of_one_node_lacks_no_other_node(read):
+    lines = [
+        place("Worker_TP0", 100, "12:00:00", 0, 4, 0, "127.0.0.1:41615"),
+        vllm("Worker_TP0", 100, "12:10:01", "WorkerProc failed to start.", "ERROR"),
+        vllm("Worker_TP0", 100, "12:10:01", REMOTE.format(k=2, n=4), "ERROR"),
+    ]
+    told = read(node0=lines)
+    assert told.grade("rendezvous-peer-missing") == "established"
+    assert not missing_logs(told)

@@ -244,3 +244,12 @@ def test_advice_and_source_lines_are_not_incidents(read):
     )  # fmt: skip
     assert told.state == "healthy"
     assert not [f.id for f in told.report.findings if f.role.value in ("root", "cascade")]
+
+
+def test_who_entered_the_collective_that_all_wait_in_is_not_behind_though_it_enqueued_less(read):
+    lines = []
+    for rank, enqueued in ((0, 43), (1, 41), (2, 43), (3, 42)):
+        lines += [gave_up(rank, "12:10:00"), status(rank, "12:10:00", enqueued=enqueued)]
+    told = read(node0=lines)
+    assert told.grade("rank-behind-in-collective") is None
+    assert told.root == (None, None)
