@@ -17,8 +17,9 @@ STATUS = {"sigsegv": ("-11", "139"), "native-crash": ("-6", "-7", "-4", "-8", "1
 
 
 def evaluate(view: View) -> Iterator[Finding]:
+    faults = {(e.node, e.fields.get("pid")) for e in view.kernel_feeding("sigsegv")}
     for id, codes in STATUS.items():
-        kernel = [e for e in view.kernel_feeding(id) if e.fields.get("signal", "11") != "11" or id == "sigsegv"]
+        kernel = [e for e in view.kernel_feeding(*STATUS) if _kind(e, faults) == id]
         mine = [(e, named_process(view, e.node, e.fields.get("pid"), e.fields.get("comm"))) for e in kernel]
         mine = [(e, p) for e, p in mine if p is not None or _near_end(view, e)]
         said = view.feeding(id)
@@ -26,6 +27,12 @@ def evaluate(view: View) -> Iterator[Finding]:
         cores = [c for c in view.on_nodes(CoreFile) if (c.signal == signal.SIGSEGV) == (id == "sigsegv") and c.signal and _ours(view, c)]
         if mine or said or died:
             yield _finding(view, id, mine, said, died, cores)
+
+
+def _kind(event: KernelEvent, faults: set[tuple[str, str | None]]) -> str:
+    """What a line is about: an audit record names the signal, and a core is dumped of every crash."""
+    segfault = event.fields.get("signal") == "11" or (event.node, event.fields.get("pid")) in faults
+    return "sigsegv" if segfault else event.feeds
 
 
 def _finding(

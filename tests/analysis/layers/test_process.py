@@ -269,3 +269,51 @@ Containers:
     assert t.grade("host-oom-kill") == "supported"
     assert t.grade("container-restarted") == "established"
     assert t.state == "healthy"
+
+
+@pytest.mark.parametrize(
+    ("line", "who", "id"),
+    [
+        (
+            "traps: VLLM::Worker_TP[503] general protection fault ip:7f2a4c0d1b2c sp:7ffc9a0d1b20 error:0 in libc.so.6[7f2a4c000000+195000]",
+            "kernel",
+            "sigsegv",
+        ),
+        (
+            "traps: VLLM::Worker_TP[503] trap invalid opcode ip:7f2a4c0d1b2c sp:7ffc9a0d1b20 error:0 in libnccl.so.2[7f2a40000000+9000000]",
+            "kernel",
+            "native-crash",
+        ),
+        (
+            'audit: type=1701 audit(1756720800.123:91): auid=4294967295 uid=0 gid=0 ses=4294967295 pid=503 comm="VLLM::Worker_TP" exe="/usr/bin/python3.12" sig=6 res=1',
+            "kernel",
+            "native-crash",
+        ),
+        (
+            'audit: type=1701 audit(1756720800.123:91): auid=4294967295 uid=0 gid=0 ses=4294967295 pid=503 comm="VLLM::Worker_TP" exe="/usr/bin/python3.12" sig=11 res=1',
+            "kernel",
+            "sigsegv",
+        ),
+        ("Process 503 (VLLM::Worker_TP) of user 0 dumped core.", "systemd-coredump[9120]", "native-crash"),
+    ],
+)
+def test_what_the_machine_says_of_a_crash(told, line, who, id):
+    node = Node()
+    node.stats(70, 600)
+    node.worker_died(606, 2)
+    t = told(n1__log=node, n1__kernel_log=kernel("n1", (0, "eth0: renamed")) + kernel("n1", (605, line), who=who))
+    assert t.root == (id, 2)
+    assert t.grade(id) == "established"
+    assert not ({"sigsegv", "native-crash"} - {id}) & set(t.by_id), "one crash has one name"
+
+
+def test_the_core_of_a_segfault_is_told_with_it(told):
+    node = Node()
+    node.stats(70, 600)
+    node.worker_died(606, 2, "-11")
+    fault = (
+        "VLLM::Worker_TP[503]: segfault at 10 ip 00007f2a4c0d1b2c sp 00007ffc9a0d1b20 error 4 in libtorch_cuda.so[7f2a40000000+2d000000]"
+    )
+    core = kernel("n1", (606, "Process 503 (VLLM::Worker_TP) of user 0 dumped core."), who="systemd-coredump[9120]")
+    t = told(n1__log=node, n1__kernel_log=kernel("n1", (605, fault)) + core)
+    assert t.root == ("sigsegv", 2) and "native-crash" not in t.by_id
