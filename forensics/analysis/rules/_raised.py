@@ -94,7 +94,7 @@ def told_at(view: View, hit: LogHit) -> TimeRange | None:
     raise it where the engine waits, and the engine's own end follows at once.
     """
     definite = hit.signature in ("vllm-worker-exception", "python-traceback")
-    ends = [h for h in view.events("fatal", "death-told") if not definite or (h.event == "fatal" and _same(h, hit))]
+    ends = [h for h in view.events("fatal", "death-told", "start-failed") if not definite or (h.event == "fatal" and _same(h, hit))]
     replies = [r.at for r in (*view.events("told"), *ends) if r.at and hit.at]
     return next((r for r in replies if hit.at and 0 <= (r.latest_ns - hit.at.earliest_ns) / SECOND <= REPLY_S), None)
 

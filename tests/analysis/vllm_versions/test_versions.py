@@ -486,6 +486,19 @@ def test_an_exception_of_a_ray_worker_before_is_the_cause(tmp_path):
     assert told.root.finding == "worker-exception-fatal" and "table is gone" in strong(told, "worker-exception-fatal")[0].title
 
 
+def test_a_ray_worker_that_raised_while_the_engine_started(tmp_path):
+    p = "(RayWorkerWrapper pid=512, ip=192.0.2.2) ERROR 04-02 09:10:30 [worker_base.py:574] "
+    c = "(EngineCore_DP0 pid=610) ERROR 04-02 09:10:31 [core.py:700] "
+    text = RAY_START.split("(EngineCore_DP0 pid=610) INFO 04-02 09:10:55", maxsplit=1)[0] + (
+        f"{p}Error executing method 'load_model'. This might cause deadlock in distributed execution.\n{trace(p, 'OSError: no such file: model.safetensors')}\n"
+        f"{c}EngineCore failed to start.\n{trace(c, 'ray.exceptions.RayTaskError(OSError): ray::RayWorkerWrapper.execute_method() (pid=512, ip=192.0.2.2, actor_id=0007)')}\n"
+    )
+    told = report(tmp_path, head__log=text)
+    assert told.root.finding in ("worker-exception-fatal", "worker-start-failed")
+    assert "model.safetensors" in told.verdict.sentence
+    assert not strong(told, "worker-exception-swallowed", "startup-in-progress", "startup-completed")
+
+
 @pytest.mark.parametrize(("exc", "root"), [("RuntimeError", "worker-exception-fatal"), ("ActorDiedError", None)])
 def test_what_a_worker_on_another_node_raised_is_known_from_its_caller(tmp_path, exc, root):
     p = "(EngineCore_DP0 pid=610) ERROR 04-02 09:12:00 [core.py:720] "
