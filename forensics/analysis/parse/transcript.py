@@ -7,6 +7,7 @@ Only behind a command that is known here does a line count as a heading: logs dr
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -43,6 +44,7 @@ def parser(find: Callable[[str, str, str], Parser | None]) -> Parser:
         lines = inp.text().split("\n")
         heads = [(number, command) for number, line in enumerate(lines) if (command := command_of(line))][:SECTIONS_MAX]
         now = inp
+        taken: Counter[str] = Counter()
         for index, (number, command) in enumerate(heads):
             end = heads[index + 1][0] if index + 1 < len(heads) else len(lines)
             output = lines[number + 1 : end]
@@ -63,8 +65,9 @@ def parser(find: Callable[[str, str, str], Parser | None]) -> Parser:
             pid = _PROC_PID.search(command)
             # empty lines in place of what stands above: the numbers of lines stay those of the file
             data = ("\n" * (number + 1) + text).encode() if text.lstrip()[:1] not in ("{", "[") else text.encode()
-            part = replace(now, data=data, pid=int(pid[1] or pid[2]) if pid else now.pid)
-            found.parse(part, sink)
+            sample = inp.sample + taken[found.name]
+            taken[found.name] += 1
+            found.parse(replace(now, data=data, sample=sample, pid=int(pid[1] or pid[2]) if pid else now.pid), sink)
 
     def recognise(name: str, head: str) -> bool:
         lines = [line for line in head.split("\n") if line.strip() and not is_head(line)]
@@ -73,9 +76,10 @@ def parser(find: Callable[[str, str, str], Parser | None]) -> Parser:
         # "# free" may be a comment: something that it could have printed must follow
         text = head.split(lines[0], 1)[1]
         first = next((i for i, line in enumerate(lines[1:], 1) if command_of(line)), 0)
-        return first > 0 or (
-            (found := find("", re.sub(r"[^\w.-]+", "_", command_of(lines[0]))[:100], text)) is not None and found.name != "log"
-        )
+        if first > 0:
+            return True
+        found = find("", re.sub(r"[^\w.-]+", "_", command_of(lines[0]))[:100], text)
+        return found is not None and found.name != "log"
 
     return Parser("transcript", (), recognise, parse)
 

@@ -15,7 +15,7 @@ from tests.analysis.inputs.samples import FLIGHT_PICKLE, SAMPLES
 
 CAUGHT = (ValueError, KeyError, IndexError, msgspec.MsgspecError, RecursionError)
 CAL = Calendar(reference_ns=1_772_481_600_000_000_000)
-BY_NAME = {p.name: p for p in parse.PARSERS}
+BY_NAME = {p.name: p for p in (*parse.PARSERS, parse.TRANSCRIPT)}
 MINE = sorted({parser for parser, _, _ in SAMPLES} - {"log", "pystack", "health"})
 BITS = st.sampled_from(
     [
@@ -76,6 +76,20 @@ def test_mutated_samples(data):
 @given(st.sampled_from(MINE), st.sampled_from(SAMPLES))
 def test_a_parser_survives_every_other_format(parser, sample):
     run(parser, sample[2], sample[1])
+
+
+@settings(deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["$ df -h", "=== ps ===", "==> a <==", "+ date", "$ cat /proc/1/stat"]), st.sampled_from(SAMPLES)),
+        max_size=4,
+    ),
+    BITS,
+)
+def test_sessions(parts, noise):
+    text = "".join(f"{command}\n{noise}{sample[2]}" for command, sample in parts)
+    if parse.find("", "a.txt", text[:8192]) is parse.TRANSCRIPT:
+        run("transcript", text)
 
 
 @settings(deadline=None)

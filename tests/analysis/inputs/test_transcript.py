@@ -32,6 +32,11 @@ def test_each_output_goes_to_its_parser(prompt):
     assert ["lscpu" in note and "not recognised" in note for note in sink.notes] == [True]
 
 
+def test_one_tool_asked_twice_gives_two_samples():
+    sink = read(f"$ ps aux\n{s.PS_AUX}$ sleep 5\n$ ps aux\n{s.PS_AUX}", "x.txt")
+    assert [p.sample for p in of(sink, ProcessState) if p.pid == 7121] == [0, 1]
+
+
 def test_files_that_tail_names():
     text = f"==> /proc/meminfo <==\n{s.MEMINFO}\n==> /proc/7121/limits <==\n{s.LIMITS}"
     sink = read(text, "x.txt")
