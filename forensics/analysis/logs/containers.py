@@ -20,6 +20,8 @@ Buffer = bytes | mmap
 
 JOINED_BYTES = 1024 * 1024
 """Pieces of one long line are put together up to here."""
+HEAD_LINES = 4
+"""So many lines tell what a file is made of."""
 _CRI = re.compile(rb"(\d{4}-\d\d-\d\dT\S{8,30} (?:stdout|stderr)) ([FP])(?::\w+)* ?")
 _DIGITS = re.compile(r"\d{13,17}")
 
@@ -32,17 +34,24 @@ def unwrap(data: Buffer) -> Buffer:
 
 
 def container_form(head: bytes) -> str:
-    """ "docker" | "journal" | "cri" (only where it has pieces to join) | "": what the head of a file is made of."""
-    first = next((line for line in head.split(b"\n", 50)[:50] if line.strip()), b"")
-    if first.startswith(b"{"):
-        record = _record(first)
-        keys = record.keys() if record else set(re.findall(r'"(\w+)":', first.decode("utf-8", "replace")))
-        if "log" in keys and keys & {"stream", "time", "kubernetes"}:
-            return "docker"
-        if "MESSAGE" in keys and keys & {"__REALTIME_TIMESTAMP", "_HOSTNAME", "_SOURCE_REALTIME_TIMESTAMP"}:
-            return "journal"
-        return ""
-    return "cri" if _CRI.match(first) else ""
+    """ "docker" | "journal" | "cri" | "": what the head of a file is made of."""
+    # the first line of a rotated file may be the end of a record, or the runtime's own words
+    for line in [line for line in head.split(b"\n", HEAD_LINES) if line.strip()][:HEAD_LINES]:
+        if form := _form_of(line):
+            return form
+    return ""
+
+
+def _form_of(line: bytes) -> str:
+    if not line.startswith(b"{"):
+        return "cri" if _CRI.match(line) else ""
+    record = _record(line)
+    keys = record.keys() if record else set(re.findall(r'"(\w+)":', line.decode("utf-8", "replace")))
+    if "log" in keys and keys & {"stream", "time", "kubernetes"}:
+        return "docker"
+    if "MESSAGE" in keys and keys & {"__REALTIME_TIMESTAMP", "_HOSTNAME", "_SOURCE_REALTIME_TIMESTAMP"}:
+        return "journal"
+    return ""
 
 
 def unwrap_lines(lines: list[bytes] | Iterator[bytes], form: str) -> Iterator[bytes]:

@@ -37,6 +37,11 @@ def test_pieces_of_a_long_line_are_put_together_where_they_end():
     assert unwrap(docker("no end")).split(b"\n")[-1] == b"2026-09-01T10:00:00.1Z stderr F no end"
 
 
+def test_a_file_that_rotation_cut_in_a_record():
+    out = unwrap(b'ed","stream":"stdout","time":"2026-09-01T10:00:00.1Z"}\n' + docker("x\n")).split(b"\n")
+    assert out[1] == b"2026-09-01T10:00:00.1Z stderr F x"
+
+
 def test_the_journal_becomes_lines_of_its_hosts_units_and_kernel():
     records = [
         {

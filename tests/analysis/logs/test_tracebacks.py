@@ -66,6 +66,12 @@ def test_blanks_that_a_terminal_left_behind_the_lines():
     assert read_traceback(text, 7).exc_type == "queue.Full"
 
 
+def test_of_a_container_the_lines_of_the_other_stream_are_not_its():
+    err, out = "2026-09-01T10:00:00.1Z stderr F ", "2026-09-01T10:00:00.1Z stdout F "
+    text = "\n".join(part for line in PLAIN for part in (err + line, out + "ValueError: printed by somebody else"))
+    assert read_traceback(text, None).chain == ("queue.Full",)
+
+
 def test_a_record_of_json_holds_the_whole_traceback():
     record = {
         "asctime": "2026-09-01 10:00:00,1",
