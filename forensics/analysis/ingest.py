@@ -18,7 +18,7 @@ from forensics.analysis.gpuplaces import join_gpus
 from forensics.analysis.kernelclock import date_kernel
 from forensics.analysis.logs.clocks import local_zone
 from forensics.analysis.nodes import by_folder, by_host, hosts_in, node_of
-from forensics.analysis.parse import Input, Parser, Sink
+from forensics.analysis.parse import TEXT_BYTES, Input, Parser, Sink
 from forensics.analysis.parse.clock import read_clock
 from forensics.analysis.parse.patches import operator_patches
 from forensics.analysis.placing import machines, place
@@ -278,6 +278,8 @@ def _parsed(parser: Parser, inp: Input, case: Case) -> bool:
     for info in sink.processes:
         case.add_process(info)
     case.unread += sink.notes
+    if parser.name != "log" and len(inp.data) > TEXT_BYTES:  # documents are read whole, everything else as one text
+        case.unread.append(f"{inp.name}: only its first {TEXT_BYTES >> 20} MiB were read")
     return bool(sink.observations or sink.processes)
 
 

@@ -29,7 +29,11 @@ _SYSLOG = re.compile(rf"\b{_MONTH} {{1,2}}(\d{{1,2}}) (\d\d):(\d\d):(\d\d)(?:[.,
 _CLOCK = re.compile(r"(\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?")
 _EPOCH = re.compile(r"([0-9]{9,19})(?:\.([0-9]{1,9})[0-9]*)?")
 _MONTHS = {name: i for i, name in enumerate(("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"), 1)}
-_YEAR_HINT = re.compile(rb"(?<!\d)(20[2-4]\d)-(0[1-9]|1[0-2])-([0-3]\d)(?!\d)")
+_YEAR_HINT = re.compile(rb"(?<!\d)(20[2-4]\d)[-/](0[1-9]|1[0-2])[-/]([0-3]\d)(?!\d)")
+_CTIME_HINT = re.compile(
+    rb"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) (Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) {1,2}(\d{1,2})"
+    rb" \d\d:\d\d:\d\d (?:[A-Z]{3,5} )?(20[2-4]\d)\b"
+)
 _ZONED = re.compile(r"(?:Z|[+-]\d\d:?\d\d|UTC|GMT)(?: 20\d\d)?$")
 _OFFSET = re.compile(r"(?<=\d)[+-]\d\d:?\d\d$")
 _DAY = 86400 * SECOND
@@ -208,9 +212,11 @@ def _zone(text: str) -> int:
 def latest_date_hint(raw: bytes) -> int | None:
     """End (ns) of the latest full date named anywhere in `raw`, or None: it tells the year of lines that carry none."""
     best = None
-    for m in _YEAR_HINT.finditer(raw):
-        day = min(int(m[3]) or 1, calendar.monthrange(int(m[1]), int(m[2]))[1])
-        at = (calendar.timegm((int(m[1]), int(m[2]), day, 0, 0, 0)) + 86399) * SECOND
+    dates = [(int(m[1]), int(m[2]), int(m[3])) for m in _YEAR_HINT.finditer(raw)]
+    dates += [(int(m[3]), _MONTHS[m[1].decode()], int(m[2])) for m in _CTIME_HINT.finditer(raw)]
+    for year, month, day in dates:
+        day = min(day or 1, calendar.monthrange(year, month)[1])
+        at = (calendar.timegm((year, month, day, 0, 0, 0)) + 86399) * SECOND
         best = at if best is None else max(best, at)
     return best
 

@@ -41,7 +41,7 @@ from forensics.analysis.parse import (
     top,
     transcript,
 )
-from forensics.analysis.parse._base import Input, Parser, Sink, clean
+from forensics.analysis.parse._base import TEXT_BYTES, Input, Parser, Sink, clean
 
 # Ranked: what is recognised by an unmistakable head first, then what a form of many lines tells, plain log text last.
 PARSERS: tuple[Parser, ...] = (
@@ -104,4 +104,4 @@ def _single(name: str, head: str, binary: bool) -> Parser | None:
 TRANSCRIPT = transcript.parser(lambda kind, name, head: _single(name, clean(head), False))
 """Of files that hold what several of the others read."""
 
-__all__ = ["PARSERS", "TRANSCRIPT", "Input", "Parser", "Sink", "find"]
+__all__ = ["PARSERS", "TEXT_BYTES", "TRANSCRIPT", "Input", "Parser", "Sink", "find"]

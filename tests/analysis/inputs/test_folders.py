@@ -7,7 +7,8 @@ import pytest
 from forensics.analysis import analyze
 from forensics.analysis.ingest import node_of, read_inputs
 from forensics.analysis.placing import machines, place
-from forensics.model import ConfigValue, GpuProcess, GpuSample, KernelEvent, KernelSpan, MappedLibrary, Outcome, RankPlace
+from forensics.model import ConfigValue, GpuProcess, GpuSample, KernelEvent, KernelSpan, LogSpan, MappedLibrary, Outcome, RankPlace
+from forensics.model.times import iso
 from tests.analysis.inputs import samples as s
 
 ENGINE_LOG = "".join(
@@ -108,3 +109,19 @@ def test_each_input_beside_a_log_ends_in_a_report(tmp_path, parser, name, text):
     (tmp_path / f"node4.{name}").write_text(text)
     report = analyze([tmp_path])
     assert not [line for line in report.unread if "gave up" in line]
+
+
+def test_a_date_that_only_a_gpu_listing_has_gives_the_logs_their_year(tmp_path):
+    log = ENGINE_LOG.replace("2026-03-02", "today")
+    for name, text in (("node4.gpu.csv", s.GPU_CSV.replace("2026/", "2025/")), ("node4.smi.txt", s.GPU_TABLE.replace("2026", "2025"))):
+        folder_ = tmp_path / name
+        folder_.mkdir()
+        case = folder(folder_, {"node4.log": log, name: text})
+        (span,) = case.of(LogSpan)
+        assert iso(span.first_ns)[:10] == "2025-03-02"
+
+
+def test_what_lies_beyond_the_bound_is_told(tmp_path, monkeypatch):
+    monkeypatch.setattr("forensics.analysis.ingest.TEXT_BYTES", 100)
+    case = folder(tmp_path, {"node4.df.txt": s.DF_H})
+    assert any("node4.df.txt: only its first" in line for line in case.unread)
