@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from forensics.analysis.rules._contract import Rule, grade
@@ -9,9 +10,12 @@ from forensics.analysis.rules._lived_on import served_after
 from forensics.analysis.view import View
 from forensics.model import Finding, FindingRole, LogHit, Severity
 
+_OTHER_FILE = re.compile(r"\s(?!ras/)[\w/]+\.cc:\d+ (?:\([^)]*\) )?NCCL WARN ")
+"""NCCL names the file in front of a warning: only those of ras/ speak for the status service."""
+
 
 def evaluate(view: View) -> Iterator[Finding]:
-    if taken := view.feeding("nccl-ras-port-taken"):
+    if taken := [h for h in view.feeding("nccl-ras-port-taken") if not _OTHER_FILE.search(h.ref.quote)]:
         address = next((h.fields["addr"] for h in taken if h.fields.get("addr")), "its port")
         yield view.finding(
             "nccl-ras-port-taken",

@@ -310,3 +310,18 @@ def test_a_world_of_one_node_lacks_no_other_node(read):
     told = read(node0=lines)
     assert told.grade("rendezvous-peer-missing") == "established"
     assert not missing_logs(told)
+
+
+@pytest.mark.parametrize(
+    ("file", "grade"),
+    [
+        ("ras/client_support.cc:160", "established"),
+        ("ras/client_support.cc:160 (rasClientInitSocket)", "established"),
+        ("misc/socket.cc:322", None),
+    ],
+)
+def test_the_warning_alone_tells_by_its_file_whose_port_it_is(read, file, grade):
+    line = f"[2026-03-14 12:00:20] node0:77:77 [0] {file} NCCL WARN Call to bind failed: Address already in use"
+    told = read(node0=[*start("12:00:00"), line, *ready("12:02:00"), serving("12:03:00"), serving("12:03:10"), serving("12:03:20")])
+    assert told.grade("nccl-ras-port-taken") == grade
+    assert told.grade("address-in-use") is None
