@@ -25,7 +25,6 @@ def evaluate(view: View) -> Iterator[Finding]:
         title=f"Exchange between experts timed out after {duration(first.limit_s or 100.0)}"
         + (f"; rank(s) {', '.join(map(str, ranks[:8]))} waited" if ranks else ""),
         because=[h.ref for h in hits[:4]],
-        against=[],
         severity=Severity.CRITICAL,
         role=role,
         nodes=dict.fromkeys(h.node for h in hits),

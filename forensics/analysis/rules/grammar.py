@@ -8,13 +8,16 @@ from collections.abc import Iterator
 from forensics.analysis.rules._contract import Rule, grade
 from forensics.analysis.times import SECOND
 from forensics.analysis.view import View
-from forensics.model import EvidenceRef, Finding, FindingRole, LogHit, Severity
+from forensics.model import EvidenceRef, Finding, FindingRole, KernelEvent, LogHit, Severity
 
 _SPECULATIVE = re.compile(
     r"speculative_config\W+(?:SpeculativeConfig\(|\{)|num_speculative_tokens\W+[1-9]|speculative_algorithm\W+[A-Z]|speculative_model\W+\w{5,}"
 )
 NEAR_NS = 15 * SECOND
 """A line counts as the last sign before a standstill within this of the last movement, the width of a stats line and a bit."""
+
+BELOW_NS = 600 * SECOND
+"""What the kernel reported this shortly before is another reading."""
 
 
 def evaluate(view: View) -> Iterator[Finding]:
@@ -76,7 +79,8 @@ def _last_sign(view: View, hit: LogHit) -> bool:
     if not since.earliest_ns - NEAR_NS <= hit.at.latest_ns <= since.latest_ns + NEAR_NS:
         return False
     troubles = [*view.raised, *view.events("worker-death", "exception")]
-    return not any(view.before(t, hit) for t in troubles)
+    below = [e for e in view.on_nodes(KernelEvent) if e.role == "root" and e.at and 0 <= since.latest_ns - e.at.earliest_ns <= BELOW_NS]
+    return not below and not any(view.before(t, hit) for t in troubles)
 
 
 def _speculative(view: View) -> list[EvidenceRef]:

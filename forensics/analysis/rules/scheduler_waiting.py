@@ -26,7 +26,7 @@ def evaluate(view: View) -> Iterator[Finding]:
         yield _alive(view, run)
         if big:
             yield _unschedulable(view, run, *big)
-        elif run.deferred or (run.kv and run.kv[0] > HOLDS and run.kv[1] - run.kv[0] < HOLDS):
+        elif run.kv and run.kv[1] - run.kv[0] < HOLDS and (run.kv[0] > HOLDS or (run.deferred and run.kv[0] > 0)):
             yield _on_kv(view, run)
 
 
@@ -79,7 +79,7 @@ def _on_kv(view: View, run: Parked) -> Finding:
         "scheduler-parked-on-kv-load",
         # the engine's own count of what it put off, on an engine with a connector, is a witness of its own
         grade(agreeing=1 + bool(troubles) + bool(run.deferred and outside)),
-        title=f"{run.waiting:g} request(s) hold {share:.0%} of the cache and none runs: they wait for blocks from elsewhere",
+        title=f"{run.waiting:g} request(s) hold {share:.1%} of the cache and none runs: they wait for blocks from elsewhere",
         because=[*run.refs, *(h.ref for h in troubles[:3]), *(h.ref for h in uses[:1])],
         severity=Severity.CRITICAL,
         role=FindingRole.CASCADE if troubles else FindingRole.ROOT,

@@ -230,3 +230,8 @@ def test_drafts_are_told_by_their_own_figures_too(tmp_path):
     )
     log.raw(MATCHER.format(3, 493)).stats(10, 0.0, 2).stats(20, 0.0, 2).stats(30, 0.0, 2)
     assert told(tmp_path, node0=log).grade("grammar-spec-livelock") == "supported"
+
+
+def test_a_fault_of_the_gpu_before_it_is_another_reading(tmp_path):
+    kernel = "2026-07-01T09:58:30+00:00 node0 kernel: NVRM: Xid (PCI:0000:b3:00): 79, pid=430, GPU has fallen off the bus.\n"
+    assert "grammar-spec-livelock" not in told(tmp_path, node0=livelock(zero=5), node0_kernel_log=kernel).by_id

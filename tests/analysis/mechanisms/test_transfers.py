@@ -164,3 +164,11 @@ def test_a_transfer_that_raised_on_the_sending_side(tmp_path):
         "RuntimeError: PD Disaggregation does NOT support PD different TP sizes",
     ]
     assert told(tmp_path, prefill__0=lines).grade("kv-sender-failed") == "established"
+
+
+def test_requests_that_were_put_off_and_hold_nothing_wait_for_something_else(tmp_path):
+    """A grammar that is being compiled is put off in the same count, and holds no block."""
+    log = Log(config="kv_transfer_config=KVTransferConfig(kv_connector='NixlConnector'), ").flow(-100, 1)
+    for i in range(12):
+        log.stats(10 + 10 * i, 0.0, 0, 2, 0.0, extra="Deferred: 2 reqs, ")
+    assert "scheduler-parked-on-kv-load" not in told(tmp_path, decode__0=log).by_id
