@@ -114,7 +114,7 @@ def _lines(text: str) -> Iterator[_Line]:
         end = text.find("\n", position)
         end = len(text) if end < 0 else end
         out = peel(text[position : min(end, position + LINE_CHARS)], hint)
-        around = (tuple(w for w in out.wrappers if w not in ("colour", "unknown", "frame")), out.host, out.stream)
+        around = (tuple(w for w in out.wrappers if w not in ("colour", "unknown", "frame")), out.host, out.stream, out.task)
         writer = (out.format, out.process, out.pid, out.rank, out.at, *around)
         for part in out.message.split("\n"):
             yield _Line(part.rstrip("\r"), writer, around, out.pid, not out.format)

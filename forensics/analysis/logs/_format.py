@@ -42,6 +42,8 @@ class Peeled:
     """The name in the innermost prefix: "Worker_TP1"."""
     pid: int | None = None
     rank: int | None = None
+    task: int | None = None
+    """The launcher's number of the process it started (mpirun, srun): a rank where it starts one process for each, else a node."""
     level: str = ""
     """DEBUG | INFO | WARNING | ERROR | CRITICAL"""
     at: str = ""
@@ -69,7 +71,7 @@ Decoder = Callable[[dict[str, Any], Peeled], "str | None"]
 class Format:
     """One form of prefix. Named groups of its pattern become fields of Peeled:
 
-    time, host, process, pid, rank, level, at, stream.
+    time, host, process, pid, rank, task, level, at, stream.
     """
 
     name: str
@@ -102,7 +104,7 @@ class Format:
 
     def __post_init__(self) -> None:
         groups = self.pattern.groupindex
-        known = ("time", "host", "process", "pid", "rank", "level", "at", "stream")
+        known = ("time", "host", "process", "pid", "rank", "task", "level", "at", "stream")
         object.__setattr__(self, "places", tuple((name, groups[name]) for name in known if name in groups))
 
     def fill(self, out: Peeled, m: re.Match[str]) -> None:
@@ -117,6 +119,8 @@ class Format:
                 out.pid = int(text)
             elif name == "rank":
                 out.rank = int(text)
+            elif name == "task":
+                out.task = int(text)
             elif name == "level":
                 out.level = LEVELS.get(text, out.level)
             elif name == "host":

@@ -23,6 +23,8 @@ KNOWN = ('{"', "Traceback (most recent call last)", 'File "')
 """What nobody else's line begins with."""
 FRAME = "\u2502"
 """What a terminal program draws around the lines that were copied out of it."""
+MPI_ENGINE = "tensorrt-llm"
+"""Its launcher starts one process for each rank; others have it start one for each node."""
 WEAK_DEPTH = 3
 """So many ambiguous prefixes may stand one behind the other."""
 
@@ -77,15 +79,15 @@ def peel(text: str, hint: Hint | None = None) -> Peeled:
             position = 0
             if "\x1b" in text or "[0m" in text or ";0m" in text:
                 text = _plain(text, out)
-        elif "unknown" not in out.wrappers and not out.format and (start := _behind(text, position, out)) is not None:
-            position = start
-            continue
         elif text[position] == "\ufeff":
             position += 1
             continue
         elif text[position] == FRAME and "frame" not in out.wrappers:
             out.wrappers += ("frame",)
             text, position = text[position + 1 :].rstrip(FRAME + " ").removeprefix(" "), 0
+            continue
+        elif "unknown" not in out.wrappers and not out.format and (start := _behind(text, position, out)) is not None:
+            position = start
             continue
         else:
             break
@@ -99,6 +101,8 @@ def peel(text: str, hint: Hint | None = None) -> Peeled:
     out.message = without_spoken(text[position:] if position else text)
     if hint is not None:
         _remember(hint, out, chain)
+    if out.rank is None and out.engine == MPI_ENGINE:
+        out.rank = out.task
     return out
 
 
@@ -200,6 +204,8 @@ def _plain(text: str, out: Peeled) -> str:
 def _remember(hint: Hint, out: Peeled, chain: list[Format]) -> None:
     if out.engine:
         hint.engine = out.engine
+    elif out.task is not None and hint.engine == MPI_ENGINE and not out.format:
+        out.engine = MPI_ENGINE
     elif out.format == "bracketed":
         out.engine = hint.engine if hint.engine == "sglang" else ""
     if out.format and tuple(chain) != hint.chain:

@@ -123,11 +123,20 @@ def test_what_stood_on_the_line_before_is_nobodys():
     assert whole.message == "killing (Worker_TP1 pid=2) now, see core.py:12"
 
 
+def test_the_launchers_number_is_a_rank_only_where_it_starts_every_rank():
+    vllm = peel(" 0: (Worker_TP1 pid=7) INFO 09-01 10:00:00 [a.py:1] x")
+    assert (vllm.rank, vllm.task, vllm.process) == (None, 0, "Worker_TP1")
+    hint = Hint()
+    assert peel("[1,3]<stderr>:[TensorRT-LLM][ERROR] x", hint).rank == 3
+    assert peel("[1,2]<stderr>:terminate called", hint).rank == 2
+    assert peel("[1,2]<stderr>:terminate called").rank is None
+
+
 def test_weak_prefixes_need_something_known_behind_them_or_before():
     hint = Hint()
     assert peel(" 0: banner", hint).message == " 0: banner"
     assert peel(" 0: INFO 09-01 10:00:00 [a.py:1] x", hint).message == "x"
-    assert (peel(" 3: banner", hint).message, peel(" 3: banner", hint).rank) == ("banner", 3)
+    assert (peel(" 3: banner", hint).message, peel(" 3: banner", hint).task) == ("banner", 3)
     assert peel("GPU | Memory | Power", hint).message == "GPU | Memory | Power"
 
 

@@ -11,7 +11,7 @@ FORMAT = Format(
     wrapper=True,
     starts="[MTWFS" + DIGITS,
     pattern=re.compile(
-        rf"(?P<time>{CTIME})?\[(?:[\w.@\-]{{1,100}}@)?\d{{1,9}},(?P<rank>\d{{1,6}})\](?:<(?P<stream>stdout|stderr|stddiag)>)?: ?"
+        rf"(?P<time>{CTIME})?\[(?:[\w.@\-]{{1,100}}@)?\d{{1,9}},(?P<task>\d{{1,6}})\](?:<(?P<stream>stdout|stderr|stddiag)>)?: ?"
     ),
     stamp="ctime",
     order=5,
