@@ -18,6 +18,7 @@ from forensics.model import (
     Grade,
     KernelEvent,
     LogHit,
+    LogSpan,
     MemorySample,
     PlatformEvent,
     Severity,
@@ -27,13 +28,14 @@ from forensics.model import (
 NOTICED_NS = 15 * SECOND
 """A parent reaps its child within seconds of the kill, unless the machine is thrashing."""
 FOLLOWS_NS = 120 * SECOND
+SILENT_NS = 30 * SECOND
 
 
 def evaluate(view: View) -> Iterator[Finding]:
     kills = kills_of(view)
     joined = [k for kill in kills if (k := join(view, kill, kills)) is not None]
     for kill, process, rank, refs, level in joined:
-        role = part(view, kill.at)
+        role = FindingRole.ROOT if _ended_with(view, kill) else part(view, kill.at)
         who = view.name(process) if process else f"rank {rank}" if rank is not None else "a process of the engine"
         victim = kill.fields.get("comm") or kill.fields.get("cgroup", "?")
         victim += f", pid {kill.fields['pid']}" if "pid" in kill.fields else ""
@@ -88,9 +90,19 @@ def join(view: View, kill: KernelEvent, kills: list[KernelEvent]) -> _Joined | N
     if len(deaths) == 1 and comm and not rivals and not shared and "Core" not in comm:
         return kill, None, _rank(deaths[0]), [deaths[0].ref], Grade.ESTABLISHED if named else Grade.SUPPORTED
     if deaths or any(0 <= t.latest_ns - kill.at.earliest_ns + SLACK_NS <= FOLLOWS_NS for t, _ in troubles(view)):
-        # one of ours by name, and the engine's trouble follows at once: which rank is not told
-        return kill, None, None, [d.ref for d in deaths[:4]], Grade.ESTABLISHED if named and not shared else Grade.SUPPORTED
+        # which rank is not told; without a word of its parent it may be a process of somebody else's engine
+        return kill, None, None, [d.ref for d in deaths[:4]], Grade.ESTABLISHED if named and deaths and not shared else Grade.SUPPORTED
+    if named and not shared and _ended_with(view, kill):
+        return kill, None, None, [s.ref for s in view.case.of(LogSpan) if s.node == kill.node][:2], Grade.SUPPORTED
     return None
+
+
+def _ended_with(view: View, kill: KernelEvent) -> bool:
+    """Whether the log of an engine that was serving stops at that moment without a word: all of it was killed."""
+    last, moved = view.ended_ns, view.progress.last_moved()
+    if troubles(view) or kill.at is None or last is None or moved is None or moved.until_ns is None or view.stopped_ns is not None:
+        return False
+    return last - moved.until_ns <= SILENT_NS and kill.at.latest_ns - last >= -SLACK_NS and kill.at.earliest_ns - last <= SILENT_NS
 
 
 def _rank(death: LogHit) -> int | None:

@@ -152,3 +152,26 @@ def test_ray_s_summary_is_established(told):
     t = told(n1__log=node)
     assert t.grade("ray-oom-kill") == "established"
     assert t.grade("host-oom-kill") is None
+
+
+@pytest.mark.parametrize("comm", ["VLLM::EngineCor", "VLLM::Worker_TP"])
+def test_a_whole_container_that_was_killed_leaves_no_word(told, comm):
+    lines = [
+        (905.0, CGROUP.format(pid=88231, comm=comm)),
+        (905.0, "Tasks in /kubepods.slice/pod1.slice are going to be killed due to memory.oom.group set"),
+    ]
+    t = told(n1__log=serving(), n1__kernel_log=kernel("n1", *lines))
+    assert t.grade("host-oom-kill") == "supported"
+    assert t.root == ("host-oom-kill", None) and t.report.root.node == "n1"
+
+
+def test_a_worker_of_another_pod_is_not_ours_while_the_log_goes_on(told):
+    t = told(n1__log=serving(1500), n1__kernel_log=kernel("n1", (905, KILLED.format(pid=88231, comm="VLLM::Worker_TP"))))
+    assert "host-oom-kill" not in t.by_id and t.state == "healthy"
+
+
+def test_a_kill_at_the_onset_of_a_stall_without_a_death_is_not_established(told):
+    node = serving()
+    node.stall(900)
+    t = told(n1__log=node, n1__kernel_log=kernel("n1", (899, KILLED.format(pid=88231, comm="VLLM::Worker_TP"))))
+    assert t.grade("host-oom-kill") == "supported"
