@@ -14,6 +14,8 @@ from forensics.model import EvidenceRef, LogHit, LogSpan
 MISSING = "rendezvous-peer-missing"
 COUNTED = ("c10d-clients-joined", "c10d-store-based-barrier")
 UNSEEN = "unseen-node"
+NAMED = 64
+"""Nodes of a larger world are not named one by one."""
 _LOOPBACK = re.compile(r"//(?:127\.|localhost|\[?::1)")
 _NUMBERED = re.compile(r"^(.*?)(\d+)$")
 
@@ -69,7 +71,7 @@ def unseen_nodes(view: View, absence: Absence) -> dict[str, EvidenceRef]:
     names: list[str] = []
     parts = [(m[1], int(m[2]), len(m[2]), place) for node, place in places.items() if (m := _NUMBERED.match(node))]
     bases = {number - place for _, number, _, place in parts}
-    if parts and len(parts) == len(places) and len({p[0] for p in parts}) == 1 and bases <= {0, 1} and len(bases) == 1:
+    if parts and count <= NAMED and len(parts) == len(places) and len({p[0] for p in parts}) == 1 and bases <= {0, 1} and len(bases) == 1:
         prefix, _, width, _ = parts[0]
         base = bases.pop()
         pad = width if any(m[2].startswith("0") and len(m[2]) > 1 for n in places if (m := _NUMBERED.match(n))) else 0

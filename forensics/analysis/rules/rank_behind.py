@@ -53,6 +53,8 @@ def _counted(view: View, group: Group, why: list[EvidenceRef]) -> Finding:
     refs = [*(p.ref for p in behind[:3]), *(p.ref for p in ahead[:4]), *why]
     since = [p.at for p in ahead if p.at]
     began = min(since, key=lambda t: t.earliest_ns) if since and group.via == "log" else (view.stall.since if view.stall else None)
+    if group.via == "ras":
+        others.append("RAS counts launches by the host: a rank that launches ahead of its turn is ahead here without being anywhere else")
     unseen = "" if group.whole else "; not every rank of the group was counted, so another one may be further behind"
     return _finding(view, sure, {p.rank for p in behind}, f"is behind: {state}", refs, began, unseen + "".join(f"; {o}" for o in others))
 

@@ -325,3 +325,12 @@ def test_the_warning_alone_tells_by_its_file_whose_port_it_is(read, file, grade)
     told = read(node0=[*start("12:00:00"), line, *ready("12:02:00"), serving("12:03:00"), serving("12:03:10"), serving("12:03:20")])
     assert told.grade("nccl-ras-port-taken") == grade
     assert told.grade("address-in-use") is None
+
+
+def test_a_world_of_thousands_is_not_written_out(read):
+    lines = [
+        place("Worker_TP0", 100, "12:00:00", 0, 60000, 0),
+        vllm("Worker_TP0", 100, "12:10:01", "WorkerProc failed to start.", "ERROR"),
+        vllm("Worker_TP0", 100, "12:10:01", REMOTE.format(k=1, n=60000), "ERROR"),
+    ]
+    assert len(missing_logs(read(node0=lines))) <= 1
