@@ -65,6 +65,8 @@ PEER_NS = 900 * 10**9
 """How long before a peer was lost what broke it can have begun: longest limit of a transfer (480 s), and as much again."""
 UNEASY = ("transient-stall-recovered", "long-prefill", "slow-progress", "engine-alive-not-progressing")
 """States in which nothing broke, and which look from outside as if something had."""
+START_FAILED = ("worker-start-failed", "rendezvous-peer-missing", "address-in-use")
+"""Findings after which a start that was not completed is over."""
 LIVES_BACK = 8
 """How many earlier lives of an engine are searched for one that broke."""
 
@@ -298,8 +300,14 @@ def verdict_of(view: View, findings: Sequence[Finding], root: Root, seen: Covera
     who = f" {_titled(by_id, root)}" if root.finding else " Which rank broke first cannot be told." if died or stalled else ""
     if root.candidates and not root.finding:
         who = f" Several claims tie: {'; '.join(root.candidates)}."
+    failed = next((by_id[i] for i in START_FAILED if i in by_id and "startup-completed" not in by_id), None)
     if died and died.until is None:
         state, sentence = "dead", _sentence(died)
+    elif failed and failed.until is None and not view.progress.measured:
+        # what failed first is a deeper reason of the same start, told beside it
+        state, sentence = "dead", f"The start failed{' at ' + iso(failed.since.earliest_ns) if failed.since else ''}."
+    elif "comm-init-stuck" in ongoing and "startup-completed" not in by_id:
+        state, sentence = "stalled", "The start stands still."
     elif stalled and stalled.until is None and stalled.grade.strength >= 2:
         state, sentence = "stalled", _sentence(stalled)
     elif "startup-in-progress" in ongoing:
