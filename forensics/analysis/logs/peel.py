@@ -80,7 +80,7 @@ def peel(text: str, hint: Hint | None = None) -> Peeled:
             if "\x1b" in text or "[0m" in text or ";0m" in text:
                 text = _plain(text, out)
         elif text[position] == "\ufeff":
-            position += 1
+            text, position = text[position:].lstrip("\ufeff"), 0
             continue
         elif text[position] == FRAME and "frame" not in out.wrappers:
             out.wrappers += ("frame",)

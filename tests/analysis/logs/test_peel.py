@@ -209,5 +209,7 @@ def test_ten_megabytes_of_one_line():
     assert len(peel(head + "x" * 10_000_000).message) == 10_000_000
     assert peel('{"log":"' + "x" * 10_000_000).message.startswith('{"log"')
     peel("[" * 100_000)
+    peel("\ufeff" * 1_000_000)
+    peel("\u2502" * 1_000_000)
     peel("{" * 100_000)
     peel('{"a":' * 100_000)
