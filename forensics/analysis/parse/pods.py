@@ -33,6 +33,8 @@ _KEYS = (
 )
 _KEY = re.compile(rf"^(\s*)(?:- )?({_KEYS}):\s*(.*)$")
 _STRONG = re.compile(r"^\s*(?:- )?(?:restartCount|startedAt|finishedAt|podCreated|lastState|Restart Count|Last State|containerStatuses):")
+_ITEM = re.compile(r"^( *)- \S|^  ([a-z0-9][a-z0-9-]{0,62}):\s*$")
+"""Where another container begins: an item of a YAML list, or its name in `kubectl describe`."""
 _CREATED = re.compile(r"^(?:podCreated|creationTimestamp|Start Time)$")
 OUT_OF_MEMORY = "OOMKilled"
 
@@ -113,7 +115,13 @@ def _statuses(inp: Input, sheet: Sheet) -> Iterator[ContainerStatus]:
     last = False
     """Whether what is read is of the container before the present one."""
     last_indent = 0
+    items: int | None = None
+    called = ""
     for number, line in sheet.lines():
+        if item := _ITEM.match(line):
+            indent = len(item[1]) if item[1] is not None else 2
+            if now is None or items is None or indent <= items:
+                now, last, items, called = None, False, indent, item[2] or ""
         m = _KEY.match(line)
         if m is None:
             continue
@@ -129,6 +137,7 @@ def _statuses(inp: Input, sheet: Sheet) -> Iterator[ContainerStatus]:
             if key in ("name", "Name", "state", "status", "State", "Containers", "running", "reason", "waiting", "containerID"):
                 continue
             now = _Status(number, line)
+            now.name = called
             found.append(now)
         if key in ("restartCount", "Restart Count") and value.isdigit():
             now.restarts, now.quote, now.line = int(value[:9]), line, number

@@ -220,6 +220,24 @@ def test_pod_status(text):
         assert (pod.reason, pod.exit_code, iso(pod.ended.earliest_ns)) == ("OOMKilled", 137, "2026-03-02T09:59:00Z")
 
 
+def test_the_end_of_one_container_is_not_laid_to_another():
+    item = "".join(s.POD_YAML.partition("  containerStatuses:\n")[2:])
+    sidecar = (
+        item.replace("OOMKilled", "Error")
+        .replace("137", "1")
+        .replace("name: vllm", "name: sidecar")
+        .replace("restartCount: 7", "restartCount: 2")
+    )
+    well = "  - containerID: containerd://cc\n    lastState: {}\n    name: proxy\n    restartCount: 0\n"
+    pods = of(read(s.POD_YAML + well + sidecar), ContainerStatus)
+    assert [(p.restarts, p.exit_code, p.reason) for p in pods] == [(7, 137, "OOMKilled"), (0, None, ""), (2, 1, "Error")]
+    head, _, rest = s.DESCRIBE.partition("  vllm:\n")
+    container, _, events = rest.partition("Events:")
+    other = container.replace("OOMKilled", "Error").replace("137", "1").replace("Restart Count:  7", "Restart Count:  2")
+    pods = of(read(f"{head}  vllm:\n{container}  sidecar:\n{other}Events:{events}"), ContainerStatus)
+    assert [(p.name, p.restarts, p.exit_code, p.reason) for p in pods] == [("vllm", 7, 137, "OOMKilled"), ("sidecar", 2, 1, "Error")]
+
+
 def test_docker_inspect():
     (container,) = of(read(s.DOCKER), ContainerStatus)
     assert (container.name, container.reason, container.exit_code) == ("vllm", "OOMKilled", 137)
