@@ -42,9 +42,6 @@ class Found:
     candidates: list[Candidate] = field(default_factory=list)
     lines: int = 0
     """How many lines the log has; a last one without its end is one, too."""
-    stats: int = 0
-    """Lines of counters that were seen."""
-    stats_used: int = 0
     notes: list[str] = field(default_factory=list)
     starts: list[int] = field(default_factory=list)
     """Offsets at which a count of lines is known…"""

@@ -10,8 +10,8 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 
 from forensics.analysis.buffers import Buffer
-from forensics.analysis.scan._base import EVERY_BYTES, STATS_CHOSEN, STATS_LINES, Candidate, Found
-from forensics.analysis.scan.fold import Group, Key
+from forensics.analysis.scan._base import EVERY_BYTES, PIECE_BYTES, STATS_CHOSEN, STATS_LINES, TAIL_BYTES, Candidate, Found
+from forensics.analysis.scan.fold import Fold, Group, Key
 from forensics.analysis.scan.literals import FALLBACK_NOTE, Plan, engine_of_search
 from forensics.analysis.scan.pieces import Chunk, Job, search
 
@@ -25,7 +25,7 @@ NEAR_BYTES, NEAR_LINES = 256 * 1024, 3
 """Around a line that says how an engine is, so many stats lines within so many bytes are read, however few are chosen elsewhere."""
 NEAR = frozenset({"wait", "timeout", "hang", "held", "exception", "told", "worker-death", "fatal", "death-told", "stop", "ready"})
 
-_shared: tuple[Buffer, Job] | None = None
+_shared: tuple[Buffer, Job, Fold | None] | None = None
 """What forked workers inherit."""
 
 
@@ -36,8 +36,8 @@ def scan(data: Buffer, plan: Plan, who: Callable[[str], tuple[str, str]]) -> Fou
     """
     size = len(data)
     large = size > EVERY_BYTES
-    share = _stats_share(data, plan) if large else 1.0
-    job = Job(plan, size, who, fold=large, stats_share=share, release=large)
+    few, estimate = _stats_lines(data, plan) if large else (0, 0)
+    job = Job(plan, size, who, fold=large, stats_lines=few, release=large)
     found = Found()
     if engine_of_search() != "hyperscan":
         found.notes.append(FALLBACK_NOTE)
@@ -45,7 +45,6 @@ def scan(data: Buffer, plan: Plan, who: Callable[[str], tuple[str, str]]) -> Fou
     before = 0
     for chunk in _chunks(data, job):
         found.candidates += chunk.candidates
-        found.stats += chunk.stats
         found.starts += chunk.starts
         for lines in chunk.counts:
             found.before.append(before)
@@ -56,20 +55,24 @@ def scan(data: Buffer, plan: Plan, who: Callable[[str], tuple[str, str]]) -> Fou
             else:
                 groups[key] = group
     found.lines = before + (1 if size and data[size - 1 :] != b"\n" else 0)
-    found.stats_used = len(found.candidates) if large else found.stats
     if groups:
-        _put_together(data, found, groups, plan, share)
+        _put_together(data, found, groups, plan, bool(few))
+    if few:
+        used = sum(any(literal >= plan.stats for literal in c.literals) for c in found.candidates)
+        found.notes.append(
+            f"about {estimate} lines of counters: {used} of them were read, all of the last {TAIL_BYTES >> 20} MiB, "
+            "around every line that says how an engine is, and at every standstill that the counters show"
+        )
     return found
 
 
-def _put_together(data: Buffer, found: Found, groups: dict[Key, Group], plan: Plan, share: float) -> None:
+def _put_together(data: Buffer, found: Found, groups: dict[Key, Group], plan: Plan, few: bool) -> None:
     kept = [c for group in groups.values() for c in group.kept()]
     known = {c.start: c for c in found.candidates}
-    if share < 1:
+    if few:
         for c in kept:
             if any(s.event in NEAR for literal in c.literals for s in plan.signatures[literal]):
                 known.update((n.start, n) for n in _near(data, c.start, plan))
-        found.stats_used = len(known)
     # a stats line that another signature fits as well: it is taken apart once, and both are tried
     known.update((c.start, c._replace(literals=(*c.literals, *known[c.start].literals)) if c.start in known else c) for c in kept)
     found.candidates = sorted(known.values())
@@ -94,8 +97,8 @@ def _near(data: Buffer, start: int, plan: Plan) -> Iterator[Candidate]:
             yield Candidate(data.rfind(b"\n", low, at) + 1, (literal,))
 
 
-def _stats_share(data: Buffer, plan: Plan) -> float:
-    """Which share of the stats lines is used, estimated from a look in a few places."""
+def _stats_lines(data: Buffer, plan: Plan) -> tuple[int, int]:
+    """How many stats lines of each piece are used (0: all) and how many there are, estimated from a look in a few places."""
     size = len(data)
     step = max(LOOK_BYTES, size // LOOKS)
     looked = seen = 0
@@ -103,8 +106,8 @@ def _stats_share(data: Buffer, plan: Plan) -> float:
         part = data[begin : begin + LOOK_BYTES]
         looked += len(part)
         seen += sum(part.count(text) for text in plan.literals[plan.stats :])
-    estimate = seen * size / max(1, looked)
-    return 1.0 if estimate <= STATS_LINES else STATS_CHOSEN / estimate
+    estimate = seen * size // max(1, looked)
+    return (0 if estimate <= STATS_LINES else max(1, STATS_CHOSEN * PIECE_BYTES // size)), estimate
 
 
 def _chunks(data: Buffer, job: Job) -> Iterator[Chunk]:
@@ -125,15 +128,16 @@ def _chunks(data: Buffer, job: Job) -> Iterator[Chunk]:
                 done += 1
         except (BrokenProcessPool, OSError):  # a worker was killed, or none could be started: the rest is done here
             pass
+    fold = Fold(job.plan, job.who) if job.fold else None
     for begin, end in spans[done:]:
-        yield search(data, begin, end, job)
+        yield search(data, begin, end, job, fold)
 
 
 def _in_parallel(data: Buffer, job: Job, spans: list[tuple[int, int]], workers: int) -> Iterator[Chunk]:
     import multiprocessing
 
     global _shared
-    _shared = data, job
+    _shared = data, job, Fold(job.plan, job.who) if job.fold else None
     try:
         with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("fork")) as pool:
             yield from pool.map(_work, spans)
@@ -143,5 +147,5 @@ def _in_parallel(data: Buffer, job: Job, spans: list[tuple[int, int]], workers: 
 
 def _work(span: tuple[int, int]) -> Chunk:
     assert _shared is not None
-    data, job = _shared
-    return search(data, *span, job)
+    data, job, fold = _shared
+    return search(data, *span, job, fold)

@@ -20,13 +20,13 @@ from forensics.analysis.tracebacks import read_traceback
 Key = tuple[bytes, str, str]
 
 SHAPES = 4096
-"""Shapes, texts and groups that are remembered of one chunk. A log of ever new shapes is told apart by less beyond them."""
+"""Shapes and texts that are remembered. A log of ever new shapes is told apart by less beyond them."""
 GROUPS = 2048
 PEELED = 64
 """Lines of one shape whose message cannot be pointed at (JSON inside) are taken apart so often, then taken to be alike."""
-TRACEBACKS, TRACEBACK_BYTES = 16, 16 * 1024
+TRACEBACKS, TRACEBACK_BYTES = 8, 8 * 1024
 """So many tracebacks of one group are read, to tell their exceptions apart, and so much of each; then every…"""
-AGAIN = 64
+AGAIN = 256
 """…so manieth: those between are taken to be like the one before."""
 HEAD_BYTES = 512
 SEEN_FIELDS = ("status",)
@@ -56,10 +56,6 @@ class Group:
     first: list[Candidate] = field(default_factory=list)
     last: deque[Candidate] = field(default_factory=lambda: deque(maxlen=LAST))
 
-    def add(self, candidate: Candidate) -> None:
-        self.count += 1
-        (self.first if len(self.first) < FIRST else self.last).append(candidate)
-
     def join(self, later: Group) -> None:
         """Append what a later chunk met of the same."""
         self.count += later.count
@@ -76,14 +72,14 @@ class Group:
 
 
 class Fold:
-    """Of one chunk of one log."""
+    """Of one log, as one process reads it: what lines look like is remembered from chunk to chunk."""
 
     def __init__(self, plan: Plan, who: Callable[[str], tuple[str, str]]) -> None:
         self.groups: dict[Key, Group] = {}
         self._plan = plan
         self._who = who
         self._shapes: dict[bytes, _Shape] = {}
-        self._texts: dict[tuple[bytes, ...], Group] = {}
+        self._texts: dict[tuple[bytes, ...], Key] = {}
         self._peeled: dict[bytes, tuple[int, Key]] = {}
         self._tracebacks: dict[Key, tuple[int, str]] = {}
 
@@ -94,16 +90,29 @@ class Fold:
         shape = self._shapes.get(shape_of)
         if shape is None:
             shape = self._learn(line, shape_of)
-        text = _without(line, shape.times)
-        group = self._texts.get(text)
-        if group is None:
+        times = shape.times
+        if len(times) == 1:
+            begin, stop = times[0]
+            text: tuple[bytes, ...] = (line[:begin], line[stop:])
+        else:
+            text = _without(line, times)
+        key = self._texts.get(text)
+        if key is None:
             key = self._key(candidate, line, shape, shape_of)
             if self._blocks(candidate):
                 key = (*key[:2], self._exception(key, data, start))
             elif len(self._texts) < SHAPES:
-                self._texts[text] = self._group(key)
+                self._texts[text] = key
+        group = self.groups.get(key)
+        if group is None:
             group = self._group(key)
-        group.add(candidate)
+        group.count += 1
+        (group.first if len(group.first) < FIRST else group.last).append(candidate)
+
+    def take(self) -> dict[Key, Group]:
+        """The groups of the chunk that has ended."""
+        groups, self.groups = self.groups, {}
+        return groups
 
     def _group(self, key: Key) -> Group:
         if key not in self.groups and len(self.groups) >= GROUPS:

@@ -48,7 +48,8 @@ class Plan:
         for signature in known:
             group = stats if signature.event in COUNTERS else ordinary
             literal = signature.literal or (kernel if signature.engine == "kernel" else "")
-            for spelt in spellings(literal) if literal else ():
+            # a blank at the end tells nothing more, and costs: the search looks at the last bytes of a literal first
+            for spelt in spellings(literal.rstrip(" ") or literal) if literal else ():
                 group.setdefault(spelt, []).append(signature)
         said = [m.encode() for m in markers if m]
         return cls(
@@ -93,15 +94,14 @@ def _hyperscan(plan: Plan) -> Callable[[bytes], tuple[list[int], list[int]]]:
     database.compile(expressions=expressions, ids=list(range(len(expressions))), elements=len(expressions), flags=once)
 
     def search(data: bytes) -> tuple[list[int], list[int]]:
-        ids: list[int] = []
-        ends: list[int] = []
+        found: list[tuple[int, int, int, int, object]] = []
+        add = found.append
 
-        def met(which: int, start: int, end: int, flags: int, context: object) -> None:
-            ids.append(which)
-            ends.append(end)
+        def met(*match: Any) -> None:  # (which, start, end, flags, context); kept as it comes: this runs for every hit
+            add(match)
 
         database.scan(data, met)
-        return ids, ends
+        return [m[0] for m in found], [m[2] for m in found]
 
     return search
 

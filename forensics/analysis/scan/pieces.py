@@ -28,7 +28,6 @@ class Chunk:
     starts: list[int] = field(default_factory=list)
     counts: list[int] = field(default_factory=list)
     """Lines that end in the block from each start."""
-    stats: int = 0
 
 
 @dataclass(frozen=True)
@@ -40,16 +39,15 @@ class Job:
     who: Callable[[str], tuple[str, str]]
     """Of a line: (its message, what of its prefix tells two writers apart)."""
     fold: bool = False
-    stats_share: float = 1.0
-    """How many of its stats lines are used; 1: all."""
+    stats_lines: int = 0
+    """How many stats lines of a kind are used of each piece, where there are too many; 0: all."""
     release: bool = False
     """Let go of mapped pages once they were read: the log may be larger than the memory."""
 
 
-def search(data: Buffer, begin: int, end: int, job: Job) -> Chunk:
+def search(data: Buffer, begin: int, end: int, job: Job, fold: Fold | None = None) -> Chunk:
     """Every line that begins in [begin, end)."""
     out = Chunk()
-    fold = Fold(job.plan, job.who) if job.fold else None
     position = _line_start(data, begin, job.size)
     goes_on = False
     while position < end or (goes_on and position < job.size):
@@ -71,7 +69,7 @@ def search(data: Buffer, begin: int, end: int, job: Job) -> Chunk:
         position += whole
         goes_on = not piece.endswith(b"\n")
     if fold is not None:
-        out.groups = fold.groups
+        out.groups = fold.take()
     return out
 
 
@@ -110,9 +108,9 @@ def _piece(piece: bytes, base: int, job: Job, fold: Fold | None, out: Chunk) -> 
     if which:
         _candidate(piece, base, start, end, which, fold, here)
     if present:
-        last = job.stats_share >= 1 or base + len(piece) > job.size - TAIL_BYTES
+        every = not job.stats_lines or base + len(piece) > job.size - TAIL_BYTES
         for i in present:
-            here += _stats(piece, base, i, 1.0 if last else job.stats_share, telling, job, out)
+            here += _stats(piece, base, i, 0 if every else job.stats_lines, telling, job)
         here.sort(key=lambda c: c.start)
     out.candidates += here
 
@@ -131,19 +129,16 @@ def _candidate(
         fold.add(candidate, piece, start, end)
 
 
-def _stats(piece: bytes, base: int, literal: int, share: float, telling: list[int], job: Job, out: Chunk) -> list[Candidate]:
+def _stats(piece: bytes, base: int, literal: int, most: int, telling: list[int], job: Job) -> list[Candidate]:
     """The stats lines of one kind that go on: all; or the first few of the piece, its last, and those around lines that tell."""
     text = job.plan.literals[literal]
-    count = piece.count(text)
-    out.stats += count
     places = set()
     position = -1
-    for _ in range(count if share >= 1 else max(2, int(count * share))):
-        position = piece.find(text, position + 1)
-        if position < 0:
-            break
+    while (position := piece.find(text, position + 1)) >= 0:
         places.add(position)
-    if share < 1:
+        if len(places) == most:
+            break
+    if most:
         places.add(piece.rfind(text))
         for run in _runs(piece, text, telling)[-RUNS:]:
             # the line before and the line after say where the run begins and ends
