@@ -3,40 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from forensics.analysis.rules._contract import Rule
+from forensics.analysis.rules._gpu_kinds import KINDS, TIMED
 from forensics.analysis.rules._machine import bus_id, first_at, grave, named_process, outlived, part, ranks_of_gpu
 from forensics.analysis.view import View
 from forensics.model import EvidenceRef, Finding, FindingRole, GpuFault, Grade, KernelEvent, LogHit, Severity
 
-
-@dataclass(frozen=True)
-class _Kind:
-    says: str
-    lasting: bool
-    limits: str
-    next: str
-
-
-KINDS: dict[str, _Kind] = {
-    "gpu-off-bus": _Kind("fell off the PCIe bus", True, "why: power, heat, a riser or the GPU itself", "drain and power-cycle the node"),
-    "gpu-ecc-contained": _Kind(
-        "had an uncorrectable memory error that was contained to one program", False, "", "restart the engine; reset the GPU when drained"
-    ),
-    "gpu-hardware-failure": _Kind("reported a failure of its hardware", True, "", "take the GPU out of service and reset it"),
-    "gpu-nvlink-fault": _Kind("reported an NVLink fault", True, "which end of the link is at fault", "reset the GPUs and the fabric"),
-    "gpu-mmu-fault": _Kind(
-        "reported a memory fault (Xid 31)",
-        False,
-        "whether the program or the GPU is at fault: mostly it is the program",
-        "look for the access",
-    ),
-    "gpu-xid": _Kind("reported", False, "whether the program, the driver or the GPU is at fault", "look the Xid up"),
-}
-"""In order of how much they say: of several about one GPU at one time the first is made."""
-TIMED = {"8", "109", "119", "120"}
-"""Xids that themselves report a limit that ran out."""
 NOTICED_NS = 120 * 10**9
 TOGETHER_NS = 60 * 10**9
 
@@ -47,10 +22,28 @@ def evaluate(view: View) -> Iterator[Finding]:
     gpus = dict.fromkeys((e.node, bus_id(e.fields.get("bus", ""))) for e in telling)
     if len(gpus) > 1:  # a line without an address goes with one that has
         gpus = {k: None for k in gpus if k[1] or not any(n == k[0] and b for n, b in gpus)}
+    made: list[Finding] = []
     for node, bus in gpus:
         near = [e for e in events if e.node == node and (not (own := bus_id(e.fields.get("bus", ""))) or own == bus or not bus)]
-        yield from _of_gpu(view, node, bus, [e for e in near if e.role == "root"], [e for e in near if e.role != "root"])
+        made += _of_gpu(view, node, bus, [e for e in near if e.role == "root"], [e for e in near if e.role != "root"])
+    yield from _joined(made)
     yield from _said_by_cuda(view, {f for e in telling for f in [e.feeds]})
+
+
+def _joined(made: list[Finding]) -> Iterator[Finding]:
+    """One finding where several GPUs of a node had the same trouble and none of them certainly first: it is the node's."""
+    for f in made:
+        same = [g for g in made if (g.id, g.nodes, g.role) == (f.id, f.nodes, f.role) and not _apart(f, g)]
+        if len(same) == 1 or f.role is not FindingRole.ROOT:
+            yield f
+        elif f is same[0]:
+            refs = tuple(dict.fromkeys(r for g in same for r in g.because[:3]))[:12]
+            title = f"{len(same)} GPUs of {', '.join(f.nodes)} {KINDS[f.id].says} together, first named: {f.title}"
+            yield msgspec.structs.replace(f, title=title, because=refs, ranks=(), pids=())
+
+
+def _apart(a: Finding, b: Finding) -> bool:
+    return bool(a.since and b.since and (a.since.before(b.since) or b.since.before(a.since)))
 
 
 def _of_gpu(view: View, node: str, bus: str, telling: list[KernelEvent], others: list[KernelEvent]) -> Iterator[Finding]:

@@ -319,3 +319,19 @@ def test_a_stop_that_was_asked_for_is_no_trouble(told):
     node.say(610, "EngineCore", 500, "INFO", "Received signal 15, shutting down", "core.py:900")
     t = told(n1__log=node, n1__kernel_log=kernel("n1", (611, xid(45, "Ch 00000010", who="pid=502, name=VLLM::Worker_TP, "))))
     assert t.report.root.finding is None
+
+
+def test_a_fault_of_all_gpus_at_once_is_the_node_s(told):
+    lines = [(602.0, xid(74, "NVLink: fatal error detected on link 6(0x10000, 0x0, 0x0, 0x0, 0x0, 0x0, 0x0)", bus=b)) for b in BUS]
+    t = told(n1__log=stalled(), n1__kernel_log=kernel("n1", *lines), rank_map__txt=MAP)
+    assert t.root == ("gpu-nvlink-fault", None) and t.report.root.node == "n1"
+    assert len([f for f in t.report.findings if f.id == "gpu-nvlink-fault"]) == 1
+
+
+def test_the_gpu_that_was_first_is_named(told):
+    t = told(
+        n1__log=stalled(),
+        n1__kernel_log=kernel("n1", (601, xid(74, "NVLink: x", bus="cb")), (605, xid(74, "NVLink: x", bus="17"))),
+        rank_map__txt=MAP,
+    )
+    assert t.root == ("gpu-nvlink-fault", 3)
