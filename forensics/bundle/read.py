@@ -120,8 +120,10 @@ def _open_file(fd: int, name: str) -> Source:
     if tar and packed in (None, "gzip"):
         stream = GzipStream(fd, looks_like_tar) if packed else PlainStream(fd)
         _fill_from_tar(source, stream, list_tar(stream), status.st_size)
-    elif tar:
-        source.losses.append(f"{source.label}: a tar archive packed with {packed} is not read; unpack it and analyse the directory")
+    elif tar and looks_like_tar(inside):
+        source.fds.append(_spooled(inflating(fd, packed, source.losses, name)))
+        plain = PlainStream(source.fds[-1])
+        _fill_from_tar(source, plain, list_tar(plain), status.st_size)
     elif head[:4] == b"PK\x03\x04":
         source.losses.append(f"{source.label}: a zip archive is not read; unpack it and analyse the directory")
     else:
@@ -138,7 +140,7 @@ def _fill_from_tar(source: Source, stream: GzipStream | PlainStream, listing: Ta
     root = _root_of(listing.entries)
     entries = {entry.name.removeprefix(root): entry for entry in listing.entries}
     if not _ours(entries, listing.cut):
-        source.members += [_tar_item(stream, entry.name, entry, None) for entry in listing.entries]
+        source.members += [_bare_tar_item(source, stream, entry) for entry in listing.entries]
         source.losses += [_partial(entry.name, entry) for entry in listing.entries if not entry.whole]
         return
     own = {path: entry for path, entry in entries.items() if path in OWN_FILES}
@@ -177,6 +179,36 @@ def _tar_item(stream: GzipStream | PlainStream, path: str, entry: TarEntry, evid
         return io.BufferedReader(stream.open_at(entry.offset, entry.available), BUFFER_BYTES)
 
     return Item(path, entry.available, entry.mtime_ns, evidence, open_it)
+
+
+def _bare_tar_item(source: Source, stream: GzipStream | PlainStream, entry: TarEntry) -> Item:
+    """A bare file in an archive; one that is packed itself goes through a temporary file when it is opened."""
+
+    def open_it() -> BinaryIO:
+        plain = io.BufferedReader(stream.open_at(entry.offset, entry.available), BUFFER_BYTES)
+        kind = opens_with(plain.peek(8)[:8])
+        return inflating(_spooled(plain), kind, source.losses, entry.name, own=True) if kind else plain
+
+    return Item(_unpacked_name(entry.name), entry.available, entry.mtime_ns, None, open_it)
+
+
+def _spooled(content: BinaryIO) -> int:
+    """A descriptor of an unlinked file with `content`, as far as there is room for it."""
+    with tempfile.TemporaryFile(buffering=0) as spool:
+        left = int(shutil.disk_usage(tempfile.gettempdir()).free * SPOOL_SHARE)
+        try:
+            while left > 0 and (piece := content.read(min(left, BUFFER_BYTES))):
+                spool.write(piece)
+                left -= len(piece)
+        except OSError:  # the disk is full: what was written is read, and ends early
+            pass
+        return os.dup(spool.fileno())
+
+
+def _unpacked_name(name: str) -> str:
+    for suffix in PACKED:
+        name = name.removesuffix(suffix)
+    return name
 
 
 def _root_of(entries: list[TarEntry]) -> str:
@@ -269,7 +301,4 @@ def _bare_item(source: Source, name: str, status: os.stat_result, opener: Callab
         fd = opener()
         return inflating(fd, opens_with(os.pread(fd, 8, 0)), source.losses, name, own=True)
 
-    plain = name
-    for suffix in PACKED:
-        plain = plain.removesuffix(suffix)
-    return Item(plain, status.st_size, status.st_mtime_ns, None, open_it)
+    return Item(_unpacked_name(name), status.st_size, status.st_mtime_ns, None, open_it)
