@@ -91,8 +91,11 @@ def join(view: View, kill: KernelEvent, kills: list[KernelEvent]) -> _Joined | N
         return kill, None, _rank(deaths[0]), [deaths[0].ref], Grade.ESTABLISHED if named else Grade.SUPPORTED
     if deaths or any(0 <= t.latest_ns - kill.at.earliest_ns + SLACK_NS <= FOLLOWS_NS for t, _ in troubles(view)):
         # which rank is not told; without a word of its parent it may be a process of somebody else's engine
-        return kill, None, None, [d.ref for d in deaths[:4]], Grade.ESTABLISHED if named and deaths and not shared else Grade.SUPPORTED
-    if named and not shared and _ended_with(view, kill):
+        lost = [h for h in view.feeding("symptom-peer-loss", "symptom-nccl-remote-error") if h.at and _follows(kill.at, h.at)]
+        sure = named and bool(deaths or lost) and not shared
+        return kill, None, None, [h.ref for h in (*deaths[:4], *lost[:2])], Grade.ESTABLISHED if sure else Grade.SUPPORTED
+    # nothing that was written later shows this node's engine alive: a follower writes little
+    if named and not shared and (_ended_with(view, kill) or (not view.cores and (view.ended_ns or 0) < kill.at.earliest_ns)):
         return kill, None, None, [s.ref for s in view.case.of(LogSpan) if s.node == kill.node][:2], Grade.SUPPORTED
     return None
 

@@ -11,7 +11,7 @@ from forensics.analysis.rules._contract import Rule
 from forensics.analysis.rules._machine import grave, part
 from forensics.analysis.times import SECOND, iso
 from forensics.analysis.view import View
-from forensics.model import EvidenceRef, Finding, FindingRole, Grade, LinkState, LogHit, Severity, TimeRange
+from forensics.model import EvidenceRef, Finding, FindingRole, Grade, LinkState, LogHit, LogSpan, Severity, TimeRange
 
 SAME_NS = 3 * SECOND
 BROKE_NS = 900 * SECOND
@@ -40,8 +40,10 @@ class _Outage:
 def evaluate(view: View) -> Iterator[Finding]:
     ports = _ports(view)
     broke = _broke(view) if ports else []
+    # ports come up and go while a machine boots
+    begun = min((s.first_ns for s in view.on_nodes(LogSpan) if s.first_ns is not None), default=None)
     for (node, port), edges in ports.items():
-        outages = _outages(edges)
+        outages = [o for o in _outages(edges) if not (o.up and o.up.at and begun and o.up.at.latest_ns < begun)]
         if not outages:
             continue
         last = outages[-1]

@@ -142,3 +142,9 @@ def test_a_card_that_stopped_answering(told, line):
     t = told(n1__log=node, n1__kernel_log=kernel("n1", (602, line)))
     assert t.grade("nic-lost") == "established"
     assert t.report.root.finding == "nic-lost"
+
+
+def test_ports_that_come_up_while_the_machine_boots_are_not_told(told):
+    t = told(n1__log=serving(1500), n1__kernel_log=kernel("n1", (-5000, "Linux version 6.8.0"), (-4990, DOWN), (-4980, UP)))
+    assert "rdma-port-down" not in t.by_id
+    assert t.grade("host-stable") is None or t.state == "healthy"

@@ -175,3 +175,17 @@ def test_a_kill_at_the_onset_of_a_stall_without_a_death_is_not_established(told)
     node.stall(900)
     t = told(n1__log=node, n1__kernel_log=kernel("n1", (899, KILLED.format(pid=88231, comm="VLLM::Worker_TP"))))
     assert t.grade("host-oom-kill") == "supported"
+
+
+def test_a_follower_s_worker_is_joined_by_the_peer_that_the_head_lost(told):
+    head, place = serving(), "world_size=4 rank={r} local_rank={r} distributed_init_method=tcp://192.0.2.1:43615 backend=nccl"
+    head.lines = [line for line in head.lines if "rank 2 in" not in line and "rank 3 in" not in line]
+    head.say(9, "Worker_TP0", 501, "INFO", place.format(r=0), "parallel_state.py:1607")
+    head.raw(
+        "[rank0]:[W407 09:15:08.656957424 TCPStore.cpp:125] [c10d] recvValue failed on SocketImpl(fd=78, addr=[n1]:42386, remote=[n2]:49557): Failed to recv, got 0 bytes. Connection was likely closed. Did the remote server shutdown or crash?"
+    )
+    head.stall(900)
+    follower = f"(Worker_TP2 pid=300) INFO 04-07 09:00:09 [parallel_state.py:1607] {place.format(r=2)}\n"
+    t = told(n1__log=head, n2__log=follower, n2__kernel_log=kernel("n2", (907, KILLED.format(pid=77123, comm="VLLM::Worker_TP"))))
+    assert t.grade("host-oom-kill") == "established"
+    assert t.by_id["host-oom-kill"].nodes == ("n2",) and t.by_id["host-oom-kill"].ranks == ()
