@@ -8,6 +8,7 @@ suspend since, and kept as they stand.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -20,6 +21,8 @@ from forensics.analysis.times import SECOND
 from forensics.model import BootTime, KernelEvent, KernelSpan, TimeRange
 
 LINE_CHARS = 4096
+MOST_CONTEXT, MOST = 500, 20_000
+"""Of one kind of line so many are kept of a file."""
 _KMSG = re.compile(r"^\d+,\d+,(\d{1,18}),[^;]{0,200};(.*)$")
 _LEVEL = r"(?:<\d{1,3}>|[a-z0-9]+ {0,4}:[a-z]+ {0,4}: )?"
 _MONOTONIC = re.compile(rf"^{_LEVEL}\[ *(\d{{1,9}})\.(\d{{6}})\](?: *<[^>]{{1,20}}>)? (.*)$")
@@ -173,6 +176,7 @@ def _collect(inp: Input, sink: Sink, known: list[Signature], lines: Iterator[_Li
     mono: list[int] = []
     boot: tuple[int, int, _Line] | None = None
     count = start = end = 0
+    kept: Counter[str] = Counter()
     for line in lines:
         count += 1
         start, end = start or line.number, line.number
@@ -190,6 +194,9 @@ def _collect(inp: Input, sink: Sink, known: list[Signature], lines: Iterator[_Li
         for signature in known:
             found = signature.regex.search(line.message) if signature.literal in line.message else None
             if found and (fields := signature.read(found)) is not None:
+                kept[signature.id] += 1
+                if kept[signature.id] > (MOST_CONTEXT if signature.role == "context" else MOST):
+                    break  # a noisy bus writes a corrected error a second
                 sink.add(
                     KernelEvent(
                         node=inp.node,
