@@ -143,3 +143,13 @@ def test_a_container_that_was_removed_is_no_silent_machine(told):
     gone = "docker0: port 1(veth1a2b3c4) entered disabled state"
     t = told(n1__log=serving(), n1__kernel_log=kernel("n1", (300, QUIET), (601, gone)), m2__log=other)
     assert "host-stopped-logging" not in t.by_id
+
+
+def test_a_flood_of_corrected_errors_is_bounded_and_hides_nothing(told):
+    noise = "pcieport 0000:00:03.0: AER: Corrected error received: 0000:00:03.0"
+    node = serving()
+    node.stall(600)
+    lines = [(i / 100, noise) for i in range(60000)] + [(602.0, "NVRM: Xid (PCI:0000:b3:00): 79, pid=1, GPU has fallen off the bus.")]
+    t = told(n1__log=node, n1__kernel_log=kernel("n1", *lines))
+    assert t.report.root.finding == "gpu-off-bus"
+    assert "pcie-aer-fatal" not in t.by_id
