@@ -37,25 +37,33 @@ from forensics.model import (
 )
 
 SPECIFIC = (
-    "process-stopped",
-    "worker-process-died",
-    "worker-start-failed",
-    "bounded-queue-overflow",
-    "lock-deadlock",
-    "nccl-host-enqueue-deadlock",
-    "gil-held",
-    "queue-at-capacity",
-    "circular-wait",
-    "worker-exception-swallowed",
-    "worker-exception-fatal",
-    "process-uninterruptible",
-    "gpu-kernel-not-terminating",
-    "rank-not-responding",
-    "rank-divergence-collective",
-    "one-rank-not-in-collective",
+    # the machine
+    *("kernel-panic", "host-oom-kill", "ray-oom-kill", "gpu-off-bus", "pcie-aer-fatal", "gpu-hardware-failure", "gpu-nvlink-fault"),
+    *("gpu-ecc-contained", "gpu-mmu-fault", "gpu-xid", "nic-lost", "rdma-port-down", "fabric-fault", "driver-alloc-failure"),
+    *("host-wedge-unified-memory", "host-stopped-logging", "shm-leak-across-restarts", "shm-exhausted", "fd-exhausted"),
+    *(
+        "ipc-objects-removed",
+        "relaunch-on-faulted-fabric",
+        "interposer-deadlock",
+        "gpu-oom",
+        "cuda-illegal-access",
+        "sigsegv",
+        "native-crash",
+    ),
+    # a mechanism of the engine
+    *("process-stopped", "bounded-queue-overflow", "lock-deadlock", "nccl-host-enqueue-deadlock", "gil-held", "queue-at-capacity"),
+    *("circular-wait", "scheduler-head-of-line-unschedulable", "grammar-spec-livelock", "kv-sender-failed", "kv-transfer-peer-gone"),
+    *("kv-receiver-waits-forever", "kv-transfer-not-retrieved", "kv-blocks-not-freed-after-abort", "deepep-dispatch-timeout"),
+    *("control-plane-lease-lost", "healthy-engine-restarted"),
+    # who, but not why: from WHO on
+    *("address-in-use", "orphan-rank-from-previous-run", "comm-init-stuck", "rendezvous-peer-missing", "dp-peer-missing-from-collective"),
+    *("worker-process-died", "worker-start-failed", "rank-divergence-batch", "rank-behind-in-collective"),
+    *("worker-exception-swallowed", "worker-exception-fatal", "process-uninterruptible", "gpu-kernel-not-terminating"),
+    *("rank-not-responding", "rank-divergence-collective", "one-rank-not-in-collective", "ray-actor-died"),
 )
 """Of several claims about the same rank at the same time, the earlier in this list says more about why."""
 
+WHO = "address-in-use"
 _WORST = ("dead", "stalled", "degraded", "unknown", "starting", "stopped", "healthy")
 
 
@@ -63,6 +71,10 @@ PEER_LOST = ("kv-transfer-peer-gone", "kv-sender-failed", "kv-receiver-waits-for
 """Findings that say: the other side of a transfer, another engine, is where to look."""
 PEER_NS = 900 * 10**9
 """How long before a peer was lost what broke it can have begun: longest limit of a transfer (480 s), and as much again."""
+CONTROL = ("control-plane-lease-lost",)
+ASKED_NS = 120 * 10**9
+"""How long after the control plane lost it a sound engine is asked to stop."""
+SYMPTOMS = ("symptom-", "nccl-watchdog-timeout", "heartbeat-monitor-abort")
 UNEASY = ("transient-stall-recovered", "long-prefill", "slow-progress", "engine-alive-not-progressing")
 """States in which nothing broke, and which look from outside as if something had."""
 START_FAILED = ("worker-start-failed", "rendezvous-peer-missing", "address-in-use")
@@ -179,13 +191,20 @@ def _conclude(judged: _Judged, elsewhere: Sequence[Finding]) -> None:
 
 
 def _of_its_peers(findings: Sequence[Finding], elsewhere: Sequence[Finding]) -> list[Finding]:
-    """What broke in another engine, or on a node without one, shortly before this engine lost a peer that it transfers to or from."""
+    """What broke in another engine, or on a node without one, shortly before this engine lost what it needs of others.
+
+    That is a peer that it transfers to or from; or the control plane, which asks a sound engine to stop.
+    """
     lost = [f.since for f in findings if f.id in PEER_LOST and f.since and f.grade.strength >= Grade.SUPPORTED.strength]
-    if not lost:
-        return []
-    first = min(at.earliest_ns for at in lost)
-    able = [f for f in elsewhere if f.role is FindingRole.ROOT and f.since and f.since.earliest_ns <= first]
-    return [f for f in able if f.since and first - f.since.earliest_ns <= PEER_NS]
+    asked = [f.since for f in findings if f.id == "orderly-shutdown" and f.since]
+    able = [f for f in elsewhere if f.role is FindingRole.ROOT and f.since]
+    peers = [f for f in able if any(_just_before(f, at, PEER_NS) for at in lost)]
+    control = [f for f in able if f.id in CONTROL and any(_just_before(f, at, ASKED_NS) for at in asked)]
+    return [*peers, *(f for f in control if f not in peers)]
+
+
+def _just_before(f: Finding, at: TimeRange, within_ns: int) -> bool:
+    return f.since is not None and 0 <= at.earliest_ns - f.since.earliest_ns <= within_ns
 
 
 def _broken_before(view: View) -> list[Finding]:
@@ -271,11 +290,10 @@ def choose_root(findings: Sequence[Finding]) -> Root:
     first = [f for f in able if not any(_earlier(g, f) for g in able)]
     strongest = max(f.grade.strength for f in first)
     first = [f for f in first if f.grade.strength == strongest]
-    places = {(f.ranks, f.pids[:1] if not f.ranks else (), f.nodes) for f in first}
-    if len(places) > 1:
+    best = min(first, key=_specific)
+    if any(not _one_story(best, f) for f in first):
         names = tuple(f"{f.id} (rank {', '.join(map(str, f.ranks)) or '?'})" for f in first)
         return Root(candidates=names)
-    best = min(first, key=lambda f: SPECIFIC.index(f.id) if f.id in SPECIFIC else len(SPECIFIC))
     alone = len(best.ranks) == 1
     return Root(
         finding=best.id,
@@ -286,6 +304,22 @@ def choose_root(findings: Sequence[Finding]) -> Root:
         since_ns=best.since.earliest_ns if best.since else None,
         candidates=tuple(dict.fromkeys(f.id for f in first if f.id != best.id)),
     )
+
+
+def _specific(f: Finding) -> int:
+    return SPECIFIC.index(f.id) if f.id in SPECIFIC else len(SPECIFIC)
+
+
+def _one_story(best: Finding, other: Finding) -> bool:
+    """Whether both can be the same event: at one place, of one rank as far as both name ranks; else they tie, and neither is guessed."""
+    if best.nodes and other.nodes and not set(best.nodes) & set(other.nodes):
+        return False
+    if best.ranks and other.ranks:
+        return best.ranks == other.ranks
+    if not best.ranks and not other.ranks and best.pids and other.pids:
+        return best.pids[:1] == other.pids[:1]
+    # what names no rank says why, or it is not known to speak of the same one
+    return not best.ranks or _specific(best) < SPECIFIC.index(WHO)
 
 
 def _earlier(a: Finding, b: Finding) -> bool:
@@ -310,6 +344,8 @@ def verdict_of(view: View, findings: Sequence[Finding], root: Root, seen: Covera
         state, sentence = "stalled", "The start stands still."
     elif stalled and stalled.until is None and stalled.grade.strength >= 2:
         state, sentence = "stalled", _sentence(stalled)
+    elif "engine-alive-not-progressing" in ongoing:
+        state, sentence = "stalled", _sentence(by_id["engine-alive-not-progressing"])
     elif "startup-in-progress" in ongoing:
         state, sentence = "starting", _sentence(by_id["startup-in-progress"])
     elif stopped and stopped.until is None:
@@ -343,7 +379,7 @@ def _first_event(findings: Sequence[Finding], root: Root, view: View | None = No
     mine = [f for f in findings if f.since and f.grade.strength >= 2]
     chosen = [f for f in mine if f.id == root.finding and (root.rank is None or root.rank in f.ranks)]
     if not chosen:
-        chosen = [f for f in mine if f.severity is Severity.CRITICAL or f.id.startswith("symptom-")]
+        chosen = [f for f in mine if f.severity is Severity.CRITICAL or f.id.startswith(SYMPTOMS)]
     if not any(f.severity is Severity.CRITICAL or f.id == root.finding for f in chosen):
         # nothing broke: a slow stretch that explains a symptom comes before it, and a symptom counts from its own line
         slow = [f for f in mine if f.id in UNEASY]

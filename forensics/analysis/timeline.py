@@ -13,6 +13,8 @@ from forensics.model import EvidenceRef, Finding, KernelEvent, LogHit, LogSpan, 
 QUIET_EVENTS = frozenset({"place", "stats", "held"})
 """Parts in an engine's life that serve rules and would only fill the page."""
 QUIET = frozenset({"http-health-access", "python-traceback"})
+NOISE = frozenset({"execution-mode", "startup-in-progress", "load-at-onset", "slow-weight-load"})
+"""What lines of context feed that say how an engine is set up and how its start goes on, dozens of them in every log."""
 TOLD = frozenset({"start", "core-start", "ready", "stop"})
 """Context that a reader wants all the same: it bounds the phases."""
 BEGAN = ("engine-stalled", "process-stopped", "rank-divergence-collective", "backlog-before-onset", "transient-stall-recovered")
@@ -66,7 +68,9 @@ def _episodes(hits: Iterable[LogHit]) -> list[_Episode]:
 
 
 def _wanted(hit: LogHit) -> bool:
-    return hit.signature not in QUIET and hit.event not in QUIET_EVENTS
+    if hit.signature in QUIET or hit.event in QUIET_EVENTS:
+        return False
+    return hit.event in TOLD or hit.role != "context" or hit.feeds not in NOISE
 
 
 def _lines(view: View) -> Iterator[tuple[LogHit, TimelineEvent]]:

@@ -89,7 +89,7 @@ def test_one_rank_raises_and_the_others_lose_it(look) -> None:
     lines += [sglang(9, "Subprocess scheduler_2 (pid=4202) crashed with exit code -3. Triggering SIGQUIT for cleanup..."), sglang(9, DIED)]
     told = look(node0=lines)
     assert told.state == "dead"
-    assert told.root == ("worker-exception-fatal", 2)
+    assert told.root == ("cuda-illegal-access", 2)
     assert told.report.first_event.at.earliest_ns == ns(7)
     assert told.grade("engine-died") == "established"
     assert told.grade("worker-process-died") is None, "exit code -3 is the rank's own signal"
@@ -191,7 +191,7 @@ def test_two_nodes_are_one_engine_by_the_address_that_both_state(look) -> None:
     told = look(node0=[*head, sglang(300, WATCHDOG, "TP0"), sglang(305, DIED)], node1=follower)
     assert [e.nodes for e in told.report.engines] == [("node0", "node1")]
     assert told.report.engines[0].coverage.expected_ranks == (0, 1, 2, 3)
-    assert told.root == ("worker-exception-fatal", 3)
+    assert told.root == ("cuda-illegal-access", 3)
     assert told.report.root.node == "node1"
     assert told.report.first_event.at.earliest_ns in (ns(0), ns(5))
 

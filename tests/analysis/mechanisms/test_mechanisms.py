@@ -95,7 +95,7 @@ def test_after_a_worker_died_the_experts_timeout_is_a_consequence(tmp_path):
     log.core_says(1, "Worker proc VllmWorker-3 died unexpectedly (exit code: -11), shutting down executor.", "ERROR")
     log.line(101, "Worker_TP5_EP5", 435, "RuntimeError: DeepEP error: CPU recv timeout", "ERROR")
     t = told(tmp_path, node0=log)
-    assert t.by_id["deepep-dispatch-timeout"].role.value == "cascade" and t.root[0] == "worker-process-died"
+    assert t.by_id["deepep-dispatch-timeout"].role.value == "cascade" and t.root[0] == "sigsegv"
 
 
 def dynamo(at: float, message: str, level: str = "ERROR") -> str:
