@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import os
 import threading
@@ -139,7 +140,7 @@ def _in_parallel(data: Buffer, job: Job, spans: list[tuple[int, int]], workers: 
     global _shared
     _shared = data, job, Fold(job.plan, job.who) if job.fold else None
     try:
-        with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("fork")) as pool:
+        with ProcessPoolExecutor(workers, multiprocessing.get_context("fork"), initializer=gc.disable) as pool:
             yield from pool.map(_work, spans)
     finally:
         _shared = None

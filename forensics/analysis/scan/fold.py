@@ -18,6 +18,8 @@ from forensics.analysis.scan.literals import Plan
 from forensics.analysis.tracebacks import read_traceback
 
 Key = tuple[bytes, str, str]
+_Place = tuple[int, tuple[int, ...]]
+"""(offset of the line, its literals): what becomes a Candidate if it is kept."""
 
 SHAPES = 4096
 """Shapes and texts that are remembered. A log of ever new shapes is told apart by less beyond them."""
@@ -53,8 +55,8 @@ class Group:
     """Candidates that are the same hit."""
 
     count: int = 0
-    first: list[Candidate] = field(default_factory=list)
-    last: deque[Candidate] = field(default_factory=lambda: deque(maxlen=LAST))
+    first: list[_Place] = field(default_factory=list)
+    last: deque[_Place] = field(default_factory=lambda: deque(maxlen=LAST))
 
     def join(self, later: Group) -> None:
         """Append what a later chunk met of the same."""
@@ -65,10 +67,11 @@ class Group:
     def kept(self) -> list[Candidate]:
         """The candidates that go on; the first of the last ones stands for those between, too."""
         left = self.count - len(self.first) - len(self.last)
-        last = list(self.last)
-        if left and last:
-            last[0] = last[0]._replace(lines=1 + left)
-        return [*self.first, *last]
+        kept = [Candidate(*place) for place in (*self.first, *self.last)]
+        if left and self.last:
+            after = len(self.first)
+            kept[after] = kept[after]._replace(lines=1 + left)
+        return kept
 
 
 class Fold:
@@ -80,34 +83,42 @@ class Fold:
         self._who = who
         self._shapes: dict[bytes, _Shape] = {}
         self._texts: dict[tuple[bytes, ...], Key] = {}
+        self._recent: dict[tuple[int, ...], tuple[int, int]] = {}
         self._peeled: dict[bytes, tuple[int, Key]] = {}
         self._tracebacks: dict[Key, tuple[int, str]] = {}
 
-    def add(self, candidate: Candidate, data: bytes, start: int, end: int) -> None:
-        """One candidate: `data[start:end]` is its line."""
+    def add(self, offset: int, literals: tuple[int, ...], data: bytes, start: int, end: int) -> None:
+        """One candidate: `data[start:end]` is its line, which begins at `offset` of the log."""
         line = data[start : min(end, start + LINE_BYTES)]
-        shape_of = line[:HEAD_BYTES].translate(_BLANK)
-        shape = self._shapes.get(shape_of)
-        if shape is None:
-            shape = self._learn(line, shape_of)
-        times = shape.times
-        if len(times) == 1:
-            begin, stop = times[0]
-            text: tuple[bytes, ...] = (line[:begin], line[stop:])
-        else:
-            text = _without(line, times)
-        key = self._texts.get(text)
+        # mostly it is a line that is known, with another time where the last one of these literals had its time
+        begin, stop = self._recent.get(literals, (0, 0))
+        text: tuple[bytes, ...] = (line[:begin], line[stop:])
+        key = self._texts.get(text) if stop else None
         if key is None:
-            key = self._key(candidate, line, shape, shape_of)
-            if self._blocks(candidate):
-                key = (*key[:2], self._exception(key, data, start))
-            elif len(self._texts) < SHAPES:
-                self._texts[text] = key
+            key = self._unlike(literals, line, data, start)
         group = self.groups.get(key)
         if group is None:
             group = self._group(key)
         group.count += 1
-        (group.first if len(group.first) < FIRST else group.last).append(candidate)
+        (group.first if len(group.first) < FIRST else group.last).append((offset, literals))
+
+    def _unlike(self, literals: tuple[int, ...], line: bytes, data: bytes, start: int) -> Key:
+        """The group of a line that is not equal, but for one time, to one that was met."""
+        shape_of = line[:HEAD_BYTES].translate(_BLANK)
+        shape = self._shapes.get(shape_of)
+        if shape is None:
+            shape = self._learn(line, shape_of)
+        text = _without(line, shape.times)
+        key = self._texts.get(text)
+        if key is None:
+            key = self._key(literals, line, shape, shape_of)
+            if self._blocks(literals):
+                key = (*key[:2], self._exception(key, data, start))
+            elif len(self._texts) < SHAPES:
+                self._texts[text] = key
+        if len(shape.times) == 1 and text in self._texts:
+            self._recent[literals] = shape.times[0]
+        return key
 
     def take(self) -> dict[Key, Group]:
         """The groups of the chunk that has ended."""
@@ -128,22 +139,22 @@ class Fold:
             self._shapes[shape_of] = shape
         return shape
 
-    def _key(self, candidate: Candidate, line: bytes, shape: _Shape, shape_of: bytes) -> Key:
+    def _key(self, literals: tuple[int, ...], line: bytes, shape: _Shape, shape_of: bytes) -> Key:
         """Which signature fits, and who says it."""
         if shape.message >= 0:
-            which, status = self._fitting(candidate, line[shape.message :].decode("utf-8", "replace"))
+            which, status = self._fitting(literals, line[shape.message :].decode("utf-8", "replace"))
             before = tuple(t for t in shape.times if t[1] <= shape.message)
             return b"".join(_without(line[: shape.message], before)), which, status
         times, known = self._peeled.get(shape_of, (0, (b"", "", "")))
         if times < PEELED:
             message, who = self._who(line.decode("utf-8", "replace"))
-            which, status = self._fitting(candidate, message)
+            which, status = self._fitting(literals, message)
             known = (who.encode("utf-8", "replace"), which, status)
             self._peeled[shape_of] = (times + 1, known)
         return known
 
-    def _fitting(self, candidate: Candidate, message: str) -> tuple[str, str]:
-        for literal in candidate.literals:
+    def _fitting(self, literals: tuple[int, ...], message: str) -> tuple[str, str]:
+        for literal in literals:
             for signature in self._plan.signatures[literal]:
                 if m := signature.regex.search(message):
                     found = m.groupdict()
@@ -152,8 +163,8 @@ class Fold:
                 return f"marker {literal}", ""
         return "", ""
 
-    def _blocks(self, candidate: Candidate) -> bool:
-        return any(s.block for literal in candidate.literals for s in self._plan.signatures[literal])
+    def _blocks(self, literals: tuple[int, ...]) -> bool:
+        return any(s.block for literal in literals for s in self._plan.signatures[literal])
 
     def _exception(self, key: Key, data: bytes, start: int) -> str:
         """The exception under a line."""

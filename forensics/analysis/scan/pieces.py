@@ -122,11 +122,10 @@ def _candidate(
         literals: tuple[int, ...] = (which[0][2],)
     else:
         literals = tuple(dict.fromkeys(i for _, _, i in sorted(which)))
-    candidate = Candidate(base + start, literals)
     if fold is None:
-        here.append(candidate)
+        here.append(Candidate(base + start, literals))
     else:
-        fold.add(candidate, piece, start, end)
+        fold.add(base + start, literals, piece, start, end)
 
 
 def _stats(piece: bytes, base: int, literal: int, most: int, telling: list[int], job: Job) -> list[Candidate]:
