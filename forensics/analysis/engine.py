@@ -75,6 +75,8 @@ CONTROL = ("control-plane-lease-lost",)
 ASKED_NS = 120 * 10**9
 """How long after the control plane lost it a sound engine is asked to stop."""
 SYMPTOMS = ("symptom-", "nccl-watchdog-timeout", "heartbeat-monitor-abort")
+HOST_GONE = ("kernel-panic", "host-stopped-logging")
+"""Findings after which nothing runs on the machine any more."""
 UNEASY = ("transient-stall-recovered", "long-prefill", "slow-progress", "engine-alive-not-progressing")
 """States in which nothing broke, and which look from outside as if something had."""
 START_FAILED = ("worker-start-failed", "rendezvous-peer-missing", "address-in-use")
@@ -337,6 +339,8 @@ def verdict_of(view: View, findings: Sequence[Finding], root: Root, seen: Covera
     failed = next((by_id[i] for i in START_FAILED if i in by_id and "startup-completed" not in by_id), None)
     if died and died.until is None:
         state, sentence = "dead", _sentence(died)
+    elif gone := next((by_id[i] for i in HOST_GONE if i in ongoing and by_id[i].role is FindingRole.ROOT), None):
+        state, sentence = "dead", _sentence(gone)
     elif failed and failed.until is None and not view.progress.measured:
         # what failed first is a deeper reason of the same start, told beside it
         state, sentence = "dead", f"The start failed{' at ' + iso(failed.since.earliest_ns) if failed.since else ''}."
