@@ -28,8 +28,8 @@ FAIL_ON = ("possible", "supported", "established")
 FAIL_ON_HELP = "Exit 1 when a problem (critical or warning) of this grade or firmer is found: possible, supported or established."
 _UNKNOWN_FILE = ": not recognised"
 """How forensics.analysis marks an input that no parser knows, as against one that was lost."""
-_BY_DESIGN = (": was cut at capture", ": cut while it was taken")
-"""A slice of a long log, a file larger than its bound: as much was taken as was meant to be. The report says so."""
+_BY_DESIGN = (": was cut at capture", ": cut while it was taken", ": so are large logs read", "the same result, many times slower")
+"""A slice of a long log, a file larger than its bound: as much was taken or read as was meant to be. The report says so."""
 _NEVER_TRIED = "never collected"
 """How forensics.analysis words a square for which the capture holds no attempt."""
 _MOST_NAMED = 20

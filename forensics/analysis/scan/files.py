@@ -24,6 +24,8 @@ LOOKS, LOOK_BYTES = 64, 64 * 1024
 """How the number of stats lines is estimated: in so many places, so much."""
 NEAR_BYTES, NEAR_LINES = 256 * 1024, 3
 """Around a line that says how an engine is, so many stats lines within so many bytes are read, however few are chosen elsewhere."""
+MEANT = ": so are large logs read"
+"""End of the sentences about what was not read on purpose."""
 NEAR = frozenset({"wait", "timeout", "hang", "held", "exception", "told", "worker-death", "fatal", "death-told", "stop", "ready"})
 
 _shared: tuple[Buffer, Job, Fold | None] | None = None
@@ -62,7 +64,7 @@ def scan(data: Buffer, plan: Plan, who: Callable[[str], tuple[str, str]]) -> Fou
         used = sum(any(literal >= plan.stats for literal in c.literals) for c in found.candidates)
         found.notes.append(
             f"about {estimate} lines of counters: {used} of them were read, all of the last {TAIL_BYTES >> 20} MiB, "
-            "around every line that says how an engine is, and at every standstill that the counters show"
+            f"around every line that says how an engine is, and at every standstill that the counters show{MEANT}"
         )
     return found
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from forensics.analysis.signatures import Signature
 
-FALLBACK_NOTE = "scanned without hyperscan, which this Python has not: the result is the same, many times slower"
+FALLBACK_NOTE = "searched without hyperscan, which this Python has not: the same result, many times slower"
 COUNTERS = frozenset({"stats", "step"})
 """Events of lines that are printed again and again with how far an engine has come."""
 _ESCAPED = re.compile(r'["\\<>&\x00-\x1f\x7f-\U0010ffff]')
