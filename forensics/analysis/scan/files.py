@@ -24,6 +24,8 @@ LOOKS, LOOK_BYTES = 64, 64 * 1024
 """How the number of stats lines is estimated: in so many places, so much."""
 NEAR_BYTES, NEAR_LINES = 256 * 1024, 3
 """Around a line that says how an engine is, so many stats lines within so many bytes are read, however few are chosen elsewhere."""
+NEAR_FIRST, NEAR_LAST = 100, 400
+"""…around so many of the first and of the last of those lines."""
 MEANT = ": so are large logs read"
 """End of the sentences about what was not read on purpose."""
 NEAR = frozenset({"wait", "timeout", "hang", "held", "exception", "told", "worker-death", "fatal", "death-told", "stop", "ready"})
@@ -73,16 +75,18 @@ def _put_together(data: Buffer, found: Found, groups: dict[Key, Group], plan: Pl
     kept = [c for group in groups.values() for c in group.kept()]
     known = {c.start: c for c in found.candidates}
     if few:
-        for c in kept:
-            if any(s.event in NEAR for literal in c.literals for s in plan.signatures[literal]):
-                known.update((n.start, n) for n in _near(data, c.start, plan))
+        kinds = sorted({literal for c in found.candidates for literal in c.literals if literal >= plan.stats})
+        tell = sorted(c.start for c in kept if any(s.event in NEAR for literal in c.literals for s in plan.signatures[literal]))
+        for start in (*tell[:NEAR_FIRST], *tell[NEAR_FIRST:][-NEAR_LAST:]):
+            known.update((n.start, n) for n in _near(data, start, plan, kinds))
     # a stats line that another signature fits as well: it is taken apart once, and both are tried
     known.update((c.start, c._replace(literals=(*c.literals, *known[c.start].literals)) if c.start in known else c) for c in kept)
     found.candidates = sorted(known.values())
 
 
-def _near(data: Buffer, start: int, plan: Plan) -> Iterator[Candidate]:
-    for literal in range(plan.stats, len(plan.literals)):
+def _near(data: Buffer, start: int, plan: Plan, kinds: list[int]) -> Iterator[Candidate]:
+    """The stats lines of these kinds around an offset."""
+    for literal in kinds:
         text = plan.literals[literal]
         low, high = max(0, start - NEAR_BYTES), min(len(data), start + NEAR_BYTES)
         places = []
