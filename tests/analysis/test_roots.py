@@ -1,0 +1,94 @@
+"""Who broke first: which of several claims is the root, when none may be named, and what another engine has to do with it."""
+
+from __future__ import annotations
+
+import pytest
+
+from forensics.analysis import analyze
+from forensics.analysis.engine import SPECIFIC, WHO, choose_root
+from forensics.analysis.rules import rules
+from forensics.model import EvidenceRef, Finding, FindingRole, Grade, Severity, TimeRange
+
+SECOND = 10**9
+
+
+def claim(id, at=100, *, ranks=(), nodes=("n",), pids=(), grade=Grade.ESTABLISHED, role=FindingRole.ROOT):
+    when = TimeRange(earliest_ns=at * SECOND, latest_ns=at * SECOND + SECOND - 1, basis="logged") if at is not None else None
+    ref = EvidenceRef(source="a", locator="line 1")
+    return Finding(
+        id=id, grade=grade, severity=Severity.CRITICAL, role=role, title=id, because=(ref,), ranks=ranks, nodes=nodes, pids=pids, since=when
+    )
+
+
+def test_the_earlier_one_wins_whatever_its_kind():
+    root = choose_root([claim("host-oom-kill", 105), claim("worker-exception-fatal", 100, ranks=(2,))])
+    assert (root.finding, root.rank) == ("worker-exception-fatal", 2)
+
+
+def test_at_one_moment_and_place_the_reason_wins_over_who():
+    root = choose_root([claim("worker-process-died", ranks=(3,)), claim("host-oom-kill")])
+    assert (root.finding, root.rank, root.node) == ("host-oom-kill", None, "n")
+    root = choose_root([claim("worker-process-died", ranks=(3,)), claim("host-oom-kill", ranks=(3,))])
+    assert (root.finding, root.rank) == ("host-oom-kill", 3)
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [
+        (claim("worker-process-died", ranks=(3,)), claim("worker-exception-fatal", ranks=(1,))),
+        (claim("worker-process-died", ranks=(3,), nodes=("a",)), claim("gpu-off-bus", nodes=("b",))),
+        (claim("worker-process-died", pids=(7,)), claim("worker-process-died", pids=(8,))),
+        (claim("gpu-off-bus", ranks=(3,)), claim("worker-process-died", ranks=(1,))),
+    ],
+)
+def test_what_cannot_be_one_story_ties(pair):
+    root = choose_root(pair)
+    assert root.finding is None and root.rank is None and len(root.candidates) == 2
+
+
+def test_symptoms_cascades_and_what_is_only_possible_never_win():
+    able = [claim("symptom-rpc-timeout", 1, role=FindingRole.CASCADE), claim("fabric-fault", 2, grade=Grade.POSSIBLE)]
+    assert choose_root(able).finding is None
+    assert choose_root([*able, claim("process-stopped", 50, ranks=(1,))]).rank == 1
+
+
+def test_every_root_that_a_rule_can_make_has_its_place_in_the_order():
+    made = {id for rule in rules() for id in rule.emits}
+    assert set(SPECIFIC) <= made | {"sigsegv"}, "an id that no rule makes"
+    assert len(set(SPECIFIC)) == len(SPECIFIC) and WHO in SPECIFIC
+
+
+PREFILL = """\
+[2026-03-05 09:20:03] pre-1:77:80 [0] transport/net_ib.cc:199 NCCL WARN NET/IB : mlx5_4:1 Got async error event: port error
+(APIServer pid=1) INFO 03-05 09:20:01 [loggers.py:118] Engine 000: Avg prompt throughput: 910.4 tokens/s, \
+Avg generation throughput: 0.0 tokens/s, Running: 2 reqs, Waiting: 0 reqs, GPU KV cache usage: 11.0%, Prefix cache hit rate: 0.0%
+"""
+DECODE = """\
+(APIServer pid=1) INFO 03-05 09:00:00 [api_server.py:1890] vLLM API server version 0.25.1
+(EngineCore pid=40) INFO 03-05 09:00:12 [core.py:112] Initializing a V1 LLM engine (v0.25.1) with config: model='/m', tensor_parallel_size=2
+(EngineCore pid=40) INFO 03-05 09:02:12 [core.py:281] init engine (profile, create kv cache, warmup model) took 84.20 s
+(APIServer pid=1) INFO:     Application startup complete.
+(APIServer pid=1) INFO 03-05 09:20:10 [loggers.py:118] Engine 000: Avg prompt throughput: 0.0 tokens/s, \
+Avg generation throughput: 212.0 tokens/s, Running: 9 reqs, Waiting: 0 reqs, GPU KV cache usage: 31.0%, Prefix cache hit rate: 0.0%
+(VllmWorker TP1 pid=51) ERROR 03-05 09:20:20 [multiproc_executor.py:602] WorkerProc hit an exception.
+(VllmWorker TP1 pid=51) ERROR 03-05 09:20:20 [multiproc_executor.py:602] Traceback (most recent call last):
+(VllmWorker TP1 pid=51) ERROR 03-05 09:20:20 [multiproc_executor.py:602]   File "/x/vllm/v1/worker/gpu_worker.py", line 3, in execute_model
+(VllmWorker TP1 pid=51) ERROR 03-05 09:20:20 [multiproc_executor.py:602] nixl._bindings.nixlRemoteDisconnectError: NIXL_ERR_REMOTE_DISCONNECT
+(EngineCore pid=40) ERROR 03-05 09:20:20 [core.py:700] EngineCore encountered a fatal error.
+(EngineCore pid=40) ERROR 03-05 09:20:20 [core.py:700] RuntimeError: Worker failed with error 'NIXL_ERR_REMOTE_DISCONNECT', \
+please check the stack trace above for the root cause
+"""
+
+
+def test_an_engine_that_lost_its_peer_has_its_root_on_the_peer_s_node(tmp_path):
+    (tmp_path / "dec-0.log").write_text(DECODE)
+    (tmp_path / "pre-1.log").write_text(PREFILL)
+    report = analyze([tmp_path])
+    assert (report.verdict.state, report.root.finding, report.root.node) == ("dead", "rdma-port-down", "pre-1")
+    assert report.root.rank is None
+
+
+def test_without_the_peer_s_log_nobody_is_named_for_what_happened_there(tmp_path):
+    (tmp_path / "dec-0.log").write_text(DECODE)
+    report = analyze([tmp_path])
+    assert report.verdict.state == "dead" and report.root.rank is None and report.root.finding in (None, "kv-transfer-peer-gone")
