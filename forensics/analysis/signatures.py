@@ -121,8 +121,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 def load_signature(text: str) -> Signature:
     """Parse one TOML text. Raises msgspec.ValidationError, tomllib.TOMLDecodeError or re.error when it is not a signature."""
-    raw: dict[str, Any] = tomllib.loads(text)
-    signature = msgspec.convert(raw, Signature)
+    signature = _converted(text)
     if signature.role not in ROLES:
         raise msgspec.ValidationError(f"role must be one of {ROLES}")
     if signature.event and signature.event not in EVENTS:
@@ -131,6 +130,11 @@ def load_signature(text: str) -> Signature:
     if unknown := [f"{name}: {kind}" for name, kind in signature.fields.items() if name not in groups or kind not in FIELD_TYPES]:
         raise msgspec.ValidationError(f"fields that no group has, or of no known type: {', '.join(unknown)}")
     return signature
+
+
+def _converted(text: str) -> Signature:
+    raw: dict[str, Any] = tomllib.loads(text)
+    return msgspec.convert(raw, Signature)
 
 
 def load_folder(folder: Path) -> tuple[list[Signature], list[str]]:
@@ -156,9 +160,12 @@ def _one_line(error: Exception) -> str:
 
 @functools.lru_cache(maxsize=1)
 def shipped() -> tuple[Signature, ...]:
-    """All signatures that ship with the tool, in the order of their ids."""
+    """All signatures that ship with the tool, in the order of their ids.
+
+    Not checked again (the tests do): to compile every pattern takes longer than to read the files, and few are ever needed.
+    """
     folder = resources.files("forensics") / "signatures"
-    found = [load_signature(f.read_text("utf-8")) for f in folder.iterdir() if f.name.endswith(".toml")]
+    found = [_converted(f.read_text("utf-8")) for f in folder.iterdir() if f.name.endswith(".toml")]
     return tuple(sorted(found, key=lambda s: s.id))
 
 
