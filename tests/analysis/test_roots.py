@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from forensics.analysis import analyze
-from forensics.analysis.engine import SPECIFIC, WHO, choose_root
+from forensics.analysis.roots import SPECIFIC, WHO, choose_root
 from forensics.analysis.rules import rules
 from forensics.model import EvidenceRef, Finding, FindingRole, Grade, Severity, TimeRange
 
