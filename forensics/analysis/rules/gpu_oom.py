@@ -21,21 +21,25 @@ def evaluate(view: View) -> Iterator[Finding]:
     first = next((h for h in shown if h.at), shown[0])
     ranks = {h.rank if h.rank is not None else view.rank_of(h.node, h.pid) for h in shown}
     alone = len(ranks) == 1 and None not in ranks
-    ended = bool(troubles(view))
+    # of a plain job nothing but its exceptions is heard
+    ended = bool(troubles(view)) or (view.engine.kind == "torchrun" and not view.engine.processes and not view.progress.measured)
     role = part(view, first.at) if fatal and ended else FindingRole.CONTEXT
+    survived = not fatal or view.moving  # seen at work after it; a log that was cut there tells neither
     fields = first.fields
     asked = f": {fields['asked']} asked" + (f", {fields['free']} free" if fields.get("free") else "") if fields.get("asked") else ""
     yield view.finding(
         "gpu-oom",
         Grade.ESTABLISHED if any(h.role == "root" for h in shown) else Grade.SUPPORTED,
-        title=f"GPU memory ran out{asked}" + ("" if fatal and ended else "; the engine went on"),
+        title=f"GPU memory ran out{asked}" + ("; the engine went on" if survived and not (fatal and ended) else ""),
         because=[h.ref for h in shown[:6]],
-        severity=Severity.CRITICAL if grave(role) else Severity.INFO,
+        severity=Severity.CRITICAL if grave(role) else Severity.INFO if survived else Severity.WARNING,
         role=role,
         nodes=list(dict.fromkeys(h.node for h in shown)),
         ranks=[r for r in ranks if r is not None] if alone else [],
         since=first.at,
-        does_not_show="who holds the memory: another process on the GPU looks the same" + ("" if alone else "; which rank ran out first"),
+        does_not_show="who holds the memory: another process on the GPU looks the same"
+        + ("" if alone else "; which rank ran out first")
+        + ("" if survived or ended else "; whether the engine outlived it: nothing is read of it afterwards"),
         next_steps=["compare with nvidia-smi: memory of other processes on that GPU", "lower gpu_memory_utilization or the batch"],
     )
 

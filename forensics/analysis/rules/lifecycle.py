@@ -16,7 +16,7 @@ from forensics.model import Finding, FindingRole, Grade, LogHit, LogSpan, Severi
 def evaluate(view: View) -> Iterator[Finding]:
     starts = [h for h in view.events("start", "core-start") if h.at]
     ready = [h for h in view.events("ready") if h.at]
-    failed = [h for h in view.hits if h.feeds == "worker-start-failed" or in_start(view, h)]
+    failed = [h for h in view.hits if h.feeds == "worker-start-failed" or h.event == "start-failed" or in_start(view, h)]
     if starts:
         first = starts[0]
         assert first.at
@@ -74,7 +74,7 @@ def _start_failed(view: View, failed: list[LogHit]) -> Finding:
         title=f"{who} failed before it was ready{_reason(first)}",
         because=[h.ref for h in (own or workers or failed)[:3]],
         severity=Severity.CRITICAL,
-        role=FindingRole.ROOT if own and not _deeper(view, first) else FindingRole.CASCADE,
+        role=FindingRole.ROOT if own and first.feeds in OF_STARTS and not _deeper(view, first) else FindingRole.CASCADE,
         processes=[process] if process else [],
         ranks=ranks,
         nodes=[] if process else list(dict.fromkeys(h.node for h in at_once or [first])),
