@@ -248,6 +248,8 @@ def _told_by_log(view: View) -> Stall | None:
         return _by_timeout(view, first, waits, zero)
     if (hang := _by_hang(view)) is not None:
         return hang
+    if (collective := _by_collective(view)) is not None:
+        return collective
     # lines of one moment (several fronts) are one observation
     repeated = bool(zero) and (zero[-1].until_ns or 0) - (zero[0].until_ns or 0) >= STATS_WINDOW_NS // 2
     if zero and (repeated or waits):
@@ -314,6 +316,34 @@ def _by_hang(view: View) -> Stall | None:
     return Stall(began, until, grade, refs, how, unsure, vague)
 
 
+ENDED = ("torch-watchdog-aborts", "torch-watchdog-terminated", "torch-heartbeat-terminates")
+"""Lines by which a rank's watchdog ends its process."""
+
+
+def _by_collective(view: View) -> Stall | None:
+    """A collective of a plain job that did not end within its limit: it was entered, and so it is outstanding work."""
+    if view.engine.kind != PLAIN:
+        return None  # the ranks of an engine wait for work in collectives, too: its own witnesses are asked
+    hits = [h for h in view.feeding("nccl-watchdog-timeout") if h.role == "cascade" and h.at and h.began and h.limit_s]
+    if not hits or hits[-1].at is None:
+        return None
+    newest = hits[-1].at.earliest_ns
+    told = [h for h in hits if h.at and newest - h.at.earliest_ns < 60 * SECOND]
+    first = min(told, key=lambda h: h.began.earliest_ns if h.began else 0)
+    assert first.at and first.began and first.limit_s
+    if any(i.moved and i.since_ns is not None and i.since_ns > newest for i in view.progress.log):
+        return None
+    over = [h for h in view.hits_of(*ENDED) if view.before(told[0], h)] or view.ends
+    ranks = sorted({h.rank for h in told if h.rank is not None})
+    who = f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks[:16]))}{', …' * (len(ranks) > 16)}" if ranks else "a rank"
+    how = f"{first.fields.get('op', 'a collective')} of {who} did not end within {duration(first.limit_s)}"
+    return Stall(first.began, first.at if over else _end(view), Grade.ESTABLISHED, tuple(h.ref for h in told[:8]), how)
+
+
+PLAIN = "torchrun"
+"""A job of ranks without an engine that hands out the work."""
+
+
 def _by_timeout(view: View, timeout: LogHit, waits: list[LogHit], zero: list[Interval]) -> Stall:
     assert timeout.at
     at = timeout.at.earliest_ns
@@ -328,6 +358,8 @@ def _by_timeout(view: View, timeout: LogHit, waits: list[LogHit], zero: list[Int
     # the default limit is only believed when nothing moved within it (a stats line speaks of the ten seconds before it)
     elif not known and last is not None and last > began.latest_ns + STATS_WINDOW_NS:
         began = TimeRange(earliest_ns=last - STATS_WINDOW_NS if before else last, latest_ns=at, basis="inferred")
+    elif not known and may_be_short(view, timeout):
+        began = TimeRange(earliest_ns=began.earliest_ns, latest_ns=at - int(SHORT_LIMIT_S * SECOND), basis="inferred")
     if zero and zero[0].since_ns is not None and zero[0].until_ns is not None and zero[0].until_ns < began.earliest_ns:
         # lines without movement before that: the limit is longer than thought, or the call only the last of several
         began = TimeRange(earliest_ns=zero[0].since_ns, latest_ns=zero[0].until_ns, basis="inferred")
@@ -337,9 +369,21 @@ def _by_timeout(view: View, timeout: LogHit, waits: list[LogHit], zero: list[Int
             began = TimeRange(earliest_ns=began.earliest_ns, latest_ns=warned.latest_ns, basis="inferred")
     held = [h for h in view.events("held") if h.at and abs(h.at.earliest_ns - at) < 5 * SECOND]
     agreeing = [*(h.ref for h in near), *(r for i in zero for r in i.refs), *(h.ref for h in held if h.fields.get("running") != "0")]
-    how = f"the call {timeout.fields.get('method', '')} got no answer until its limit ran out"
+    call = f"the call {timeout.fields['method']}" if timeout.fields.get("method") else "a step"
+    how = f"{call} got no answer until its limit ran out"
     # an execution call is itself outstanding work, and its timeout says that no answer came
     return Stall(began, timeout.at, Grade.ESTABLISHED, (timeout.ref, *agreeing), how)
+
+
+SHORT_LIMIT_S = 40.0
+"""How long vLLM 0.7 and 0.8 wait for a step; 300 s since."""
+
+
+def may_be_short(view: View, timeout: LogHit) -> bool:
+    """Whether the log may be of a version with the shorter limit: those put no process in front of the core's lines."""
+    version = re.match(r"0\.(\d+)", view.engine.version or "")
+    old = int(version[1]) < 9 if version else not timeout.process
+    return view.engine.kind == "vllm" and old and not timeout.limit_s
 
 
 def _minus(at_ns: int, limit_ns: int) -> TimeRange:

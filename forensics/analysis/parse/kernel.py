@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -79,7 +79,24 @@ def parse(inp: Input, sink: Sink) -> None:
         _collect(inp, sink, known, _journal_json(inp, sink))
         return
     for sheet in sheets(inp):
-        _collect(sheet.inp, sink, known, _human(sheet.inp, (r for number, text in sheet.lines() if (r := _read(sheet.inp, number, text)))))
+        lines = (r for number, text in _whole(sheet.lines()) if (r := _read(sheet.inp, number, text)))
+        _collect(sheet.inp, sink, known, _human(sheet.inp, lines))
+
+
+def _whole(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+    """Lines that were broken when they were copied, or by the driver itself, put together again: the rest is indented, or goes on
+    with a bracket, and has no prefix of its own."""
+    before: tuple[int, str] | None = None
+    for number, text in lines:
+        broken = before is not None and _REST.match(text) and _WORDS.search(before[1]) and len(before[1]) < LINE_CHARS
+        if broken and before is not None and not _FRAME.match(text.strip()) and not _KERNEL_PREFIX.match(text.strip()):
+            before = (before[0], f"{before[1].rstrip()} {text.strip()}")
+            continue
+        if before is not None:
+            yield before
+        before = (number, text)
+    if before is not None:
+        yield before
 
 
 def _read(inp: Input, number: int, text: str) -> _Line | None:
@@ -249,12 +266,18 @@ def recognise(name: str, head: str) -> bool:
         return True
     maybe = sum(bool(_MONOTONIC.match(line) or _ISO.match(line) or _DELTA.match(line)) for line in lines)
     named = any(word in name.lower() for word in (".kernel", "dmesg", "kmsg", "kern.log", "kernel.log"))
-    if named and certain + maybe > 0:
+    if named and (certain + maybe > 0 or any(_WORDS.search(line) for line in lines)):
         return True
     # other programs count from their start as well: the kernel's own words must be among them
     return maybe * 4 >= len(lines) * 3 and any(_KERNEL_WORDS.search(line) for line in lines)
 
 
+_WORDS = re.compile(r"\bNVRM: |\bnvidia-|oom-killer|oom-kill:|ut of memory:|mlx5_core |pcieport ")
+"""In what the kernel writes over several lines."""
+_REST = re.compile(r"^(?:\s{2,}\S|\(0x[0-9a-f]+\) |0x[0-9a-f]+ bytes )")
+_FRAME = re.compile(r"\? ?[\w.]+\+0x[0-9a-f]+/0x|\[<[0-9a-f]{8,}>\]|</?\w+>|[A-Z][\w ]{1,20}:|(?:RIP|R\w\w|Code): |\[ *\d+\] ")
+"""Lines of a stack, a register dump or a table: they stand below another and are not its rest."""
+_KERNEL_PREFIX = re.compile(r"\[ *\+?\d+\.\d{6}\]|\[[A-Z][a-z]{2} |<\d{1,3}>|\d{4}-\d\d-\d\d|[A-Z][a-z]{2} [ \d]\d \d\d:|kernel: ")
 _KERNEL_WORDS = re.compile(
     r"\] (?:Linux version |Command line: |NVRM: |nvidia|mlx5_core |ACPI|BIOS-|pci |pcieport |usb "
     r"|audit: |systemd\[1\]|EXT4-fs|oom-kill:|Out of memory"

@@ -275,7 +275,7 @@ def recognise(name: str, head: str) -> bool:
     lines = body(head, 300)
     if any(_TABLE_HEAD.match(line) or _DESCRIBE_HEAD.match(line) for line in lines):
         return True
-    events = sum(bool(_BARE.match(line) or _TABLE.match(line)) for line in lines)
+    events = sum(bool(_BARE.match(line) or _TABLE.match(line) or _DESCRIBE.match(line)) for line in lines)
     if events and events * 2 >= len(lines):
         return True
     if re.search(r"(?m)^kind: Pod\s*$", head) and re.search(r"(?m)^apiVersion: v1", head):

@@ -95,14 +95,17 @@ def outlived(view: View, at: TimeRange) -> bool:
     return _of(view).alive_ns > at.latest_ns + OUTLIVED_NS
 
 
-def part(view: View, at: TimeRange | None, *, lasting: bool = False, late_ns: int = 0) -> FindingRole:
+def part(view: View, at: TimeRange | None, *, lasting: bool = False, late_ns: int = 0, machine: bool = False) -> FindingRole:
     """The part that an event of the machine plays.
 
     lasting: it does not heal by itself, so that an undated one still holds. late_ns: how long after the fact its line may be written.
+    machine: told by the kernel, not by a program, which of itself speaks of its own trouble.
     """
-    if not view.engine.processes:
+    if not view.engine.id:
         return FindingRole.ROOT  # a machine on which no engine was recognised: nothing else can be told of it
     known = troubles(view)
+    if not view.engine.processes and not machine and (at is None or not known):
+        return FindingRole.ROOT
     if not known:  # an engine that does not come up has no line of trouble yet
         return FindingRole.ROOT if lasting and at and view.starting and at.latest_ns >= (view.begun_ns or 0) else FindingRole.CONTEXT
     if at is None:

@@ -36,7 +36,9 @@ def speaker(view: View, hit: LogHit, process: EngineProcess | None) -> str:
     """Whose line it is, for sentences."""
     if process:
         return view.name(process)
-    return f"rank {hit.rank}" if hit.pid is None and hit.rank is not None else hit.process or f"pid {hit.pid}"
+    if hit.pid is None:
+        return f"rank {hit.rank}" if hit.rank is not None else hit.process or "a worker"
+    return hit.process or f"pid {hit.pid}"
 
 
 def _outlived(view: View, hit: LogHit) -> bool:

@@ -44,7 +44,7 @@ def _together(e: KernelEvent, others: list[KernelEvent]) -> bool:
 
 def _finding(view: View, id: str, title: str, node: str, told: list[KernelEvent], beside: list[KernelEvent]) -> Finding:
     since = first_at(told)
-    role = part(view, since, lasting=id == "nic-lost")
+    role = part(view, since, lasting=id == "nic-lost", machine=True)
     return view.finding(
         id,
         Grade.ESTABLISHED,

@@ -24,7 +24,7 @@ def evaluate(view: View) -> Iterator[Finding]:
         since = first_at(mine)
         silence = quiet.get(node)
         last = _just_before(mine, silence)
-        role = FindingRole.ROOT if last and silence and silence.grade.strength >= 2 else part(view, since)
+        role = FindingRole.ROOT if last and silence and silence.grade.strength >= 2 else part(view, since, machine=True)
         if role is FindingRole.ROOT and not last and view.feeding("gpu-oom"):
             role = FindingRole.CONTEXT  # the program's own line says whose memory ran out
         start = first_at(last) if last else since

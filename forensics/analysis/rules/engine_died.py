@@ -7,11 +7,17 @@ from collections.abc import Iterator
 from forensics.analysis.rules._contract import CannotTell, Rule, grade
 from forensics.analysis.times import iso
 from forensics.analysis.view import View
-from forensics.model import Finding, FindingRole, LogHit, Severity, TimeRange
+from forensics.model import Finding, FindingRole, LogHit, LogSpan, Severity, TimeRange
+
+GOES_ON_NS = 300 * 10**9
+"""So long the ranks that were not yet ended go on printing: each watchdog and each monitor has a limit of its own."""
 
 
 def evaluate(view: View) -> Iterator[Finding]:
-    fatal = [h for h in view.ends if h.at and not _after_stop(view, h.at.earliest_ns)]
+    ends = [*view.ends, *_taken_down(view)]
+    fatal = [h for h in ends if h.at and not _after_stop(view, h.at.earliest_ns)]
+    if not fatal and view.stopped_ns is None and view.replaced_ns is None:
+        fatal = [h for h in ends if h.at is None]  # a log that tells no time at all
     asked = view.stopped_ns is not None
     gone = [s for c in view.cores if (s := view.state_of(c)) and view.ended(c)]
     told = [] if fatal or gone or asked else failed_by_death(view)
@@ -23,7 +29,7 @@ def evaluate(view: View) -> Iterator[Finding]:
         return
     # the newest death counts; a second fatal line within its teardown belongs to it
     newest = fatal[-1].at.earliest_ns if fatal and fatal[-1].at else None
-    first = next((h for h in fatal if h.at and newest is not None and newest - h.at.earliest_ns < 60 * 10**9), None)
+    first = next((h for h in fatal if h.at and newest is not None and newest - h.at.earliest_ns < 60 * 10**9), fatal[0] if fatal else None)
     at = first.at if first else told[0].at if told else gone[0].at
     restarted = view.replaced_ns
     reason = first.fields.get("exc_type", "") if first else ""
@@ -51,6 +57,15 @@ def evaluate(view: View) -> Iterator[Finding]:
 def failed_by_death(view: View) -> list[LogHit]:
     """Lines of a front that lost its core."""
     return [h for h in view.events("death-told") if h.at]
+
+
+def _taken_down(view: View) -> list[LogHit]:
+    """Ranks of a plain job that their own watchdog ended. Where the log goes on for long, an agent has started them again."""
+    if view.engine.kind != "torchrun":
+        return []
+    ends = [s.last_ns for s in view.on_nodes(LogSpan) if s.last_ns is not None]
+    hits = view.hits_of("torch-watchdog-aborts", "torch-watchdog-terminated", "torch-heartbeat-terminates")
+    return [h for h in hits if h.at is None or max(ends, default=0) - h.at.latest_ns < GOES_ON_NS]
 
 
 def _after_stop(view: View, at_ns: int) -> bool:

@@ -94,7 +94,7 @@ def _part(view: View, id: str, group: list[KernelEvent]) -> FindingRole:
     if all("nonfatal" in e.text.lower() for e in group if e.feeds == id):
         return FindingRole.CONTEXT
     late = KINDS[id].lasting or any(e.fields.get("code") in TIMED for e in group)  # noticed when somebody next asks the GPU
-    return part(view, first_at(group), lasting=KINDS[id].lasting, late_ns=NOTICED_NS if late else 0)
+    return part(view, first_at(group), lasting=KINDS[id].lasting, late_ns=NOTICED_NS if late else 0, machine=True)
 
 
 def _episodes(events: list[KernelEvent]) -> list[list[KernelEvent]]:

@@ -35,7 +35,7 @@ def evaluate(view: View) -> Iterator[Finding]:
     kills = kills_of(view)
     joined = [k for kill in kills if (k := join(view, kill, kills)) is not None]
     for kill, process, rank, refs, level in joined:
-        role = FindingRole.ROOT if _ended_with(view, kill) else part(view, kill.at)
+        role = FindingRole.ROOT if _ended_with(view, kill) else part(view, kill.at, machine=True)
         who = view.name(process) if process else f"rank {rank}" if rank is not None else "a process of the engine"
         victim = kill.fields.get("comm") or kill.fields.get("cgroup", "?")
         victim += f", pid {kill.fields['pid']}" if "pid" in kill.fields else ""

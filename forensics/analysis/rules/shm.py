@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from forensics.analysis.lives import line_number
 from forensics.analysis.rules._contract import Rule
 from forensics.analysis.rules._machine import grave, outlived, part, troubles
 from forensics.analysis.times import iso
@@ -22,6 +23,8 @@ from forensics.model import (
 )
 
 FULL = 0.99
+BELOW = 3
+"""Lines from a refusal of CUDA to NCCL's own word on the segment."""
 SHARE = 0.10
 """Leftovers below this part of the file system did not fill it."""
 _KNOWN = re.compile(r"^(?:nccl-|psm_|sem\.|torch_|sgl_|sglang_|vllm|mp-|wnsm_|cuda\.shm|ray|plasma|nvshmem|ucx|trtllm)")
@@ -33,12 +36,20 @@ def evaluate(view: View) -> Iterator[Finding]:
         f for f in uses if (f.available_bytes == 0 if f.available_bytes is not None else (f.used_bytes or 0) >= FULL * (f.total_bytes or 1))
     ]
     told = [h for h in view.feeding("shm-exhausted") if not (h.at and outlived(view, h.at))]
-    failed = [h for h in told if h.role == "root"]
+    failed = [h for h in told if h.role == "root" and not _by_cuda(view, h)]
     # without the errno a segment may have failed for another reason
     exact = [h for h in failed if "No space" in h.fields.get("what", "")]
     if failed or (full and not view.moving):
         yield _exhausted(view, failed, exact, told, full)
     yield from _leaks(view, uses, full, failed)
+
+
+def _by_cuda(view: View, hit: LogHit) -> bool:
+    """Whether CUDA refused the segment that had been made: NCCL then says the same words, and no errno, just below."""
+    if "No space" in hit.fields.get("what", ""):
+        return False
+    refused = [h for h in view.hits_of("nccl-cuda-failure", "cuda-failure-nccl") if (h.node, h.ref.source) == (hit.node, hit.ref.source)]
+    return any(0 < line_number(hit.ref) - line_number(h.ref) <= BELOW for h in refused)
 
 
 def _exhausted(view: View, failed: list[LogHit], exact: list[LogHit], told: list[LogHit], full: list[FileSystemUse]) -> Finding:

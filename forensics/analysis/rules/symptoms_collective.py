@@ -13,8 +13,21 @@ from forensics.analysis.view import View
 from forensics.model import Finding, FindingRole, Grade, LogHit, Severity, TimeRange
 
 VICTIM = "which rank failed: a rank that reports a timeout waits for another one, and the first to report is not the first to break"
-RAY_LIMIT_S = 300.0
-"""What vLLM sets; Ray's own default is 10 s."""
+GONE = frozenset({"12", "13"})
+"""Completion statuses that say: the peer does not answer (libibverbs, enum ibv_wc_status)."""
+FLUSHED = frozenset({"5"})
+"""What follows every other status."""
+COMPLETION = {
+    "1": "a length that does not fit",
+    "2": "a fault of the local queue pair",
+    "4": "this side's memory may not be accessed",
+    "5": "flushed after an earlier error",
+    "9": "the peer found the request invalid",
+    "10": "the peer's memory may not be accessed",
+    "11": "the peer could not carry it out",
+}
+RAY_LIMITS_S = (10.0, 300.0)
+"""Ray's own default, and what vLLM asks for since 0.8: it does not arrive where Ray was imported before."""
 
 
 def evaluate(view: View) -> Iterator[Finding]:
@@ -53,13 +66,20 @@ def _finding(view: View, name: str, hits: list[LogHit], title: str, unknown: str
 def _began(view: View, hit: LogHit) -> TimeRange | None:
     if hit.signature != "ray-channel-timeout" or hit.at is None:
         return hit.began
-    back = round((_ray_limit(view) or 0) * SECOND)
-    return TimeRange(earliest_ns=hit.at.earliest_ns - back, latest_ns=hit.at.latest_ns - back, basis="inferred") if back else hit.at
+    said = _ray_limit(view)
+    least, most = (round(s * SECOND) for s in ((said, said) if said else RAY_LIMITS_S))
+    return TimeRange(earliest_ns=hit.at.earliest_ns - most, latest_ns=hit.at.latest_ns - least, basis="inferred")
 
 
 def _ray_limit(view: View) -> float | None:
+    """The limit that the log tells, unless the time that went by since then says that another one was in force."""
     said = view.hits_of("vllm-cgraph-timeout")
-    return float(said[-1].fields["seconds"]) if said else RAY_LIMIT_S if view.engine.kind == "vllm" else None
+    limit = float(said[-1].fields["seconds"]) if said else None
+    began = said[-1].at if said else None
+    ends = [h.at for h in view.hits_of("ray-channel-timeout") if h.at]
+    if limit and began and any(0 <= e.latest_ns - began.earliest_ns < limit * SECOND for e in ends):
+        return None
+    return limit
 
 
 def _over(view: View) -> int | None:
@@ -90,19 +110,24 @@ def _watchdog(hits: list[LogHit], view: View) -> str:
 
 def _heartbeat(hits: list[LogHit], view: View) -> str:
     limit = next((h.limit_s for h in hits if h.limit_s), None)
-    return f"The watchdog thread of {_who(hits)} made no progress{f' for {duration(limit)}' if limit else ''} and its process was ended"
+    ended = "its process was ended" if view.hits_of("torch-heartbeat-terminates") else "its process was to be ended"
+    return f"The watchdog thread of {_who(hits)} made no progress{f' for {duration(limit)}' if limit else ''} and {ended}"
 
 
 def _ray(hits: list[LogHit], view: View) -> str:
     limit = _ray_limit(view)
-    known = f"{duration(limit)}{'' if view.hits_of('vllm-cgraph-timeout') else ', the default'}" if limit else "not recorded"
+    known = duration(limit) if limit else "not known: vLLM asks for 5 min, Ray's own default is 10 s"
     return f"A channel of Ray's compiled graph had nothing to {hits[0].fields.get('way') or 'read'} until its limit ran out ({known})"
 
 
 def _remote(hits: list[LogHit], view: View) -> str:
     peer = next((f" ({h.fields['peer']})" for h in hits if h.fields.get("peer")), "")
-    status = next((f", completion status {h.fields['status']}" for h in hits if h.fields.get("status")), "")
-    return f"NCCL of {_who(hits)} lost a remote peer{peer}{status}"
+    told = [h.fields["status"] for h in hits if h.fields.get("status")]
+    status = next((s for s in told if s not in FLUSHED), told[0] if told else "")
+    if status and status not in GONE:
+        says = COMPLETION.get(status, "an error")
+        return f"NCCL of {_who(hits)} got a failed completion from a remote peer{peer}: status {status}, {says}"
+    return f"NCCL of {_who(hits)} lost a remote peer{peer}{f', completion status {status}' if status else ''}"
 
 
 def _error(hits: list[LogHit], view: View) -> str:

@@ -124,7 +124,7 @@ def _finding(
     return view.finding(
         "worker-process-died",
         grade(observed=True),
-        title=f"Worker {name} ended while the engine was up ({status})",
+        title=f"Worker {name} ended {'before the engine was ready' if _never_ready(view) else 'while the engine was up'} ({status})",
         because=refs,
         severity=Severity.CRITICAL,
         role=FindingRole.CASCADE if shared else FindingRole.ROOT,
@@ -134,6 +134,11 @@ def _finding(
         does_not_show="who ended it: a kill by hand, the kernel and a supervisor look the same from here without the kernel log",
         would_settle=["the kernel log of this node", "the worker's exit status as its parent saw it"],
     )
+
+
+def _never_ready(view: View) -> bool:
+    """Whether the log tells that this start failed, and nothing that it ever served."""
+    return bool(view.events("start-failed")) and not view.events("ready") and not view.progress.measured
 
 
 RULE = Rule(

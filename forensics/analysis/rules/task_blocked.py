@@ -1,0 +1,61 @@
+"""What the kernel itself says of a task that has not run for minutes: it waits in the kernel, and no signal ends that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from forensics.analysis.rules._contract import Rule
+from forensics.analysis.rules._machine import first_at, grave, named_process, part
+from forensics.analysis.times import duration
+from forensics.analysis.view import View
+from forensics.model import EngineProcess, Finding, FindingRole, Grade, KernelEvent, Severity
+
+
+def evaluate(view: View) -> Iterator[Finding]:
+    events = view.kernel_feeding("kernel-task-blocked")
+    for node in dict.fromkeys(e.node for e in events):
+        yield _of_node(view, node, [e for e in events if e.node == node])
+
+
+def _of_node(view: View, node: str, events: list[KernelEvent]) -> Finding:
+    mine: dict[int, EngineProcess] = {}
+    for e in events:
+        process = named_process(view, node, e.fields.get("pid"), e.fields.get("comm"))
+        if process is not None:
+            mine.setdefault(process.pid, process)
+    told = [e for e in events if e.fields.get("seconds")]
+    ours = [e for e in events if int(e.fields.get("pid", "0")) in mine]
+    shown = ours or told or events
+    # a task of somebody else, or of a pid that a container counts for itself, shows a machine in trouble and not who began it
+    role = part(view, first_at(ours), machine=True) if ours else FindingRole.AMPLIFIER
+    names = list(dict.fromkeys(f"{e.fields.get('comm', '?')} (pid {e.fields.get('pid', '?')})" for e in shown))
+    limit = max((float(e.fields["seconds"]) for e in shown if e.fields.get("seconds")), default=0.0)
+    lasted = f" for more than {duration(limit)}" if limit else ""
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return view.finding(
+        "kernel-task-blocked",
+        Grade.ESTABLISHED,
+        title=f"The kernel of {node} shows {', '.join(names[:3])}{more} in uninterruptible sleep{lasted}",
+        because=[e.ref for e in shown[:8]],
+        severity=Severity.CRITICAL if grave(role) else Severity.WARNING,
+        role=role,
+        nodes=[node],
+        processes=list(mine.values()),
+        since=first_at(shown),
+        does_not_show="what it waits for: the functions of its stack, below these lines, name the driver or file system"
+        + ("" if ours else "; whether the task is of the engine"),
+        would_settle=[] if ours else ["which process has this pid on the host"],
+        next_steps=["read the stack below the line: nvidia and uvm functions mean the driver, nfs, lustre and fuse ones a file system"],
+    )
+
+
+RULE = Rule(
+    name="task_blocked",
+    emits=("kernel-task-blocked",),
+    about="The kernel reported a task that waits in it and does not run.",
+    requires=("kernel",),
+    of_nodes=True,
+    evaluate=evaluate,
+    false_positives="A slow disk under load holds a task for minutes and lets it go on; the line is printed all the same.",
+    references=("Linux kernel/hung_task.c", "Linux kernel/sched/core.c sched_show_task"),
+)
