@@ -221,3 +221,17 @@ def test_a_file_is_searched_like_bytes(tmp_path_factory: pytest.TempPathFactory,
     data = file_of(tmp_path_factory.mktemp("f") / "x", raw)
     assert data.find(what, a, b) == raw.find(what, a, b) and data.rfind(what, a, b) == raw.rfind(what, a, b)
     assert data[a:b] == raw[a:b] and data.find(what) == raw.find(what) and data.rfind(what) == raw.rfind(what)
+
+
+def test_a_large_container_log_is_read_record_by_record(small: None, tmp_path: Path) -> None:
+    import json
+
+    said = ["(EngineCore pid=7) INFO 09-01 09:00:00 [x.py:1] step"] * 200
+    said.append("(Worker_TP1 pid=8) ERROR 09-01 09:30:00 [multiproc_executor.py:5] WorkerProc hit an exception.")
+    said += ["(Worker_TP1 pid=8) ERROR 09-01 09:30:00 [multiproc_executor.py:5] Traceback (most recent call last):"]
+    said += ['(Worker_TP1 pid=8) ERROR 09-01 09:30:00 [multiproc_executor.py:5]   File "/x/acme.py", line 3, in push']
+    said += ["(Worker_TP1 pid=8) ERROR 09-01 09:30:00 [multiproc_executor.py:5] queue.Full"]
+    lines = [json.dumps({"log": text + "\n", "stream": "stderr", "time": "2026-09-01T09:30:00.5Z"}) for text in said]
+    sink = parsed(file_of(tmp_path / "n0-json.log", "\n".join(lines).encode()))
+    (raised,) = [o for o in sink.observations if isinstance(o, LogHit) and o.signature == "vllm-worker-exception"]
+    assert (raised.pid, raised.ref.locator, raised.fields["exc_type"]) == (8, "line 201", "queue.Full")
