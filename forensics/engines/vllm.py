@@ -173,7 +173,9 @@ def _worker(info: ProcessInfo, name: str, fields: dict[str, str | None], table: 
         cores = sum(1 for each in table.values() if (_named(each) or (None,))[0] is Role.CORE)
         plain = [each for each in siblings if not _dimensions(_title(each))]
         one = stated.world == 1 if stated.stated else len(plain) <= (1 if info.ppid is not None else max(1, cores))
-        rank = 0 if one and len(shown) == len(plain) else None
+        # V0 forked its workers beside the driver, which is rank 0 itself: that one is none of them
+        beside = name.startswith("VllmWorkerProcess") or _title(info).startswith("VllmWorkerProcess")
+        rank = 0 if one and not beside and len(shown) == len(plain) else None
         world = stated.world if stated.stated else None
     placed = RankId(rank=rank, world_size=world, tp=dims.get("TP"), pp=dims.get("PP"), dp=dp, ep=dims.get("EP"))
     text = "".join(f" {key}{value}" for key, value in dims.items()) or (f" {rank}" if rank else "")

@@ -15,7 +15,7 @@ GOES_ON_NS = 300 * 10**9
 
 def evaluate(view: View) -> Iterator[Finding]:
     ends = [*view.ends, *_taken_down(view)]
-    fatal = [h for h in ends if h.at and not _after_stop(view, h.at.earliest_ns)]
+    fatal = [h for h in ends if h.at and not _after_stop(view, h.at.earliest_ns) and not _of_a_start(view, h)]
     if not fatal and view.stopped_ns is None and view.replaced_ns is None:
         fatal = [h for h in ends if h.at is None]  # a log that tells no time at all
     asked = view.stopped_ns is not None
@@ -61,11 +61,16 @@ def failed_by_death(view: View) -> list[LogHit]:
 
 def _taken_down(view: View) -> list[LogHit]:
     """Ranks of a plain job that their own watchdog ended. Where the log goes on for long, an agent has started them again."""
-    if view.engine.kind != "torchrun":
-        return []
+    if view.engine.kind != "torchrun" and (view.progress.measured or view.events("ready", "timeout", "hang")):
+        return []  # an engine has words of its own for its end
     ends = [s.last_ns for s in view.on_nodes(LogSpan) if s.last_ns is not None]
     hits = view.hits_of("torch-watchdog-aborts", "torch-watchdog-terminated", "torch-heartbeat-terminates")
     return [h for h in hits if h.at is None or max(ends, default=0) - h.at.latest_ns < GOES_ON_NS]
+
+
+def _of_a_start(view: View, hit: LogHit) -> bool:
+    """Whether the core's last word is that of a start that failed, which is told as such."""
+    return hit.signature == "vllm-core-raised" and bool(view.events("start-failed")) and not view.events("ready")
 
 
 def _after_stop(view: View, at_ns: int) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from forensics.analysis.rules._contract import Rule
+from forensics.analysis.stall import may_be_short
 from forensics.analysis.times import SECOND, duration, iso
 from forensics.analysis.view import View
 from forensics.model import Finding, FindingRole, Grade, Severity
@@ -16,9 +17,9 @@ def evaluate(view: View) -> Iterator[Finding]:
         assert first.at
         limit = view.engine.execute_timeout_s
         began = view.stall.since if view.stall and view.stall.until else None
-        limit_text = (
-            f"limit {limit:g} s" if limit else f"limit not recorded (the default is {view.profile.execute_timeout_default_s or 0:g} s)"
-        )
+        usual = first.limit_s or view.profile.execute_timeout_default_s or 0
+        old = " or, before 0.9, 40 s" if may_be_short(view, first) else ""
+        limit_text = f"limit {limit:g} s" if limit and not first.limit_s else f"limit not recorded (the default is {usual:g} s{old})"
         yield view.finding(
             "symptom-rpc-timeout",
             Grade.ESTABLISHED,

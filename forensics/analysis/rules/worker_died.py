@@ -11,6 +11,8 @@ from forensics.analysis.times import SECOND
 from forensics.analysis.view import View
 from forensics.model import EngineProcess, EvidenceRef, Finding, FindingRole, LogHit, ProcessState, Role, Severity, TimeRange
 
+ABORT_S = 120
+"""Seconds between the watchdogs of one collective that nobody ends: each looks by itself, and prints its stacks first."""
 STOP_S = 30
 """Seconds between the ends of a front and of its workers in one stop."""
 
@@ -27,6 +29,8 @@ def evaluate(view: View) -> Iterator[Finding]:
         # several processes printed a device error before: the first to be reaped is not known to be the first to fail
         errors = [e for e in view.feeding("cuda-illegal-access") if view.before(e, hit)]
         shared = sum(e.count for e in errors) > 1 and view.engine.world_size != 1
+        if watchdogs := _aborted(view, hit):
+            errors, shared = watchdogs, True
         refs = [hit.ref, *(e.ref for e in errors[:3])]
         yield _finding(view, who, ranks, hit.at, refs, _status(_code(hit)), shared, hit.fields.get("worker_pid", ""))
     for worker in view.workers:
@@ -45,6 +49,15 @@ def _follows(view: View, hit: LogHit) -> bool:
     """Whether the death is the end of what its own log says before: a stop, a watchdog, or an exception by which every worker ends it."""
     causes = view.events("stop", "hang", *(("exception",) if view.profile.failures_end_it else ()))
     return any(view.before(c, hit) for c in causes)
+
+
+def _aborted(view: View, hit: LogHit) -> list[LogHit]:
+    """Watchdogs that gave up on a collective around an abort: each ends its process so, and the collective had stood long before."""
+    if _code(hit) != "-6" or hit.at is None:
+        return []
+    told = [h for h in view.feeding("nccl-watchdog-timeout", "heartbeat-monitor-abort") if h.at]
+    near = [h for h in told if h.at and abs(h.at.earliest_ns - hit.at.earliest_ns) <= ABORT_S * SECOND]
+    return [h for h in near if (h.began or h.at) and not (h.began and h.began.latest_ns >= hit.at.earliest_ns)]
 
 
 def _who(view: View, hit: LogHit) -> list[EngineProcess]:

@@ -31,3 +31,81 @@ def test_a_log_that_is_cut_after_an_allocation_failed_does_not_say_that_the_engi
     told = report(tmp_path, node0__log=OUT_OF_MEMORY)
     (found,) = strong(told, "gpu-oom")
     assert "went on" not in found.title
+
+
+FORKED = """\
+(VllmWorkerProcess pid=60411) ERROR 03-08 10:22:31 [multiproc_worker_utils.py:238] Exception in worker VllmWorkerProcess while processing method init_device.
+(VllmWorkerProcess pid=60411) ERROR 03-08 10:22:31 [multiproc_worker_utils.py:238] Traceback (most recent call last):
+(VllmWorkerProcess pid=60411) ERROR 03-08 10:22:31 [multiproc_worker_utils.py:238] torch.distributed.DistNetworkError: The client socket has timed out after 600000ms while trying to connect to (192.0.2.9, 41007).
+"""
+ABORTED = """\
+INFO 03-08 10:00:00 metrics.py:345] Avg prompt throughput: 10.1 tokens/s, Avg generation throughput: 305.3 tokens/s, Running: 4 reqs, Swapped: 0 reqs, Pending: 0 reqs, GPU KV cache usage: 9.0%, CPU KV cache usage: 0.0%.
+ERROR 03-08 10:12:31 multiproc_worker_utils.py:120] Worker VllmWorkerProcess pid 5511 died, exit code: -6
+INFO 03-08 10:12:31 multiproc_worker_utils.py:123] Killing local vLLM worker processes
+[rank0]:[E ProcessGroupNCCL.cpp:563] [Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=91, OpType=ALLREDUCE, NumelIn=4096, NumelOut=4096, Timeout(ms)=600000) ran for 600041 milliseconds before timing out.
+"""
+KILLED = ABORTED.replace("exit code: -6", "exit code: -9")
+
+
+def test_a_worker_that_v0_forked_is_not_rank_0(tmp_path: Path) -> None:
+    told = report(tmp_path, node0__log=FORKED)
+    assert all(0 not in f.ranks and "rank 0" not in f.title for f in told.findings)
+
+
+def test_an_abort_among_watchdogs_of_one_collective_is_their_work_and_no_root(tmp_path: Path) -> None:
+    told = report(tmp_path, node0__log=ABORTED)
+    assert strong(told, "worker-process-died") and not causes(told)
+
+
+def test_a_kill_among_watchdogs_is_not_theirs(tmp_path: Path) -> None:
+    assert causes(report(tmp_path, node0__log=KILLED)) == {"worker-process-died"}
+
+
+CHANNEL = """\
+INFO 06-02 08:10:22 [ray_distributed_executor.py:579] RAY_CGRAPH_get_timeout is set to 300
+ERROR 06-02 08:10:36 [core.py:517] EngineCore encountered a fatal error.
+ERROR 06-02 08:10:36 [core.py:517] Traceback (most recent call last):
+ERROR 06-02 08:10:36 [core.py:517] ray.exceptions.RayChannelTimeoutError: System error: Timed out waiting for object available to read. ObjectID: 00bb
+"""
+
+
+def test_a_limit_that_cannot_have_run_out_is_not_told(tmp_path: Path) -> None:
+    """What was set does not reach a Ray that was imported before: its own default was in force."""
+    (found,) = strong(report(tmp_path, node0__log=CHANNEL), "symptom-ray-channel-timeout")
+    assert "limit ran out (5 min)" not in found.title and found.since
+    assert found.since.latest_ns > found.since.earliest_ns + 200 * 10**9
+
+
+SHORT = """\
+INFO 05-16 03:38:03 [async_llm.py:252] Added request cmpl-1.
+ERROR 05-16 03:38:30 [core.py:398] EngineCore encountered a fatal error.
+ERROR 05-16 03:38:30 [core.py:398] Traceback (most recent call last):
+ERROR 05-16 03:38:30 [core.py:398] TimeoutError: RPC call to execute_model timed out.
+"""
+
+
+def test_of_an_unknown_version_the_shorter_limit_counts_too(tmp_path: Path) -> None:
+    (found,) = strong(report(tmp_path, node0__log=SHORT), "engine-stalled")
+    assert found.since and found.since.latest_ns - found.since.earliest_ns > 200 * 10**9
+
+
+OWN_NUMBERS = "\n".join(
+    f"INFO 02-03 11:2{i}:05 llm_engine.py:921] Avg prompt throughput: 0.0 tokens/s, Avg generation throughput: 0.0 tokens/s, "
+    "Max iteration time: 0.0 ms, Avg time/tok:0.0 ms, Running: 5 reqs, Swapped: 0 reqs, Pending: 1 reqs, GPU KV cache usage: 9.0%, CPU KV cache usage: 0.0%"
+    for i in range(4)
+)
+
+
+def test_stats_lines_with_numbers_of_a_build_of_its_own_are_read(tmp_path: Path) -> None:
+    assert report(tmp_path, node0__log=OWN_NUMBERS).verdict.state == "stalled"
+
+
+RAISED = """\
+ERROR 08-28 06:06:54 [core.py:502] TimeoutError: RPC call to execute_model timed out.
+Process EngineCore_0:
+Traceback (most r
+"""
+
+
+def test_a_core_whose_function_raised_has_ended(tmp_path: Path) -> None:
+    assert report(tmp_path, node0__log=RAISED).verdict.state == "dead"
