@@ -67,7 +67,9 @@ def _who(view: View, worst: Open | None, shown: list[ThreadStack]) -> list[Engin
     if worst and worst.done:
         return [w for w in view.workers if w.rank and w.rank.rank in worst.ranks and worst.size == world(view)]
     mine = [w for w in view.workers if any(s.pid == w.pid and s.node == w.info.node for s in shown)]
-    return mine if len(mine) > 1 else list(view.workers) or mine
+    found = mine if len(mine) > 1 else list(view.workers) or mine
+    # one that is inside waits for others; where it is the only one that was seen, nothing says that it is the one to blame
+    return found if len(found) > 1 else []
 
 
 def _how(worst: Open | None, announced: tuple[LogHit, float] | None, shown: list[ThreadStack]) -> str:

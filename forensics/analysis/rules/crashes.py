@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from forensics.analysis import coverage
 from forensics.analysis.rules._contract import CannotTell, Rule, grade
 from forensics.analysis.times import iso
 from forensics.analysis.view import View
@@ -17,7 +18,14 @@ CRASHES = (
     "ray-actor-died",
     "native-crash",
     "sigsegv",
+    # what ends a process, whether its last words were read or not
+    "cuda-illegal-access",
+    "host-oom-kill",
+    "ray-oom-kill",
+    "kernel-panic",
 )
+FAILED_STARTS = ("rendezvous-peer-missing", "address-in-use")
+"""No crash, but the end of an engine all the same where they are grave."""
 
 
 def evaluate(view: View) -> Iterator[Finding]:
@@ -41,7 +49,8 @@ def evaluate(view: View) -> Iterator[Finding]:
                     until=first.until,
                     does_not_show="whether the two have anything to do with each other",
                 )
-    if not crashed:
+    ended = any(f.id in FAILED_STARTS and f.severity is Severity.CRITICAL for found in view.case.judged.values() for f in found)
+    if not crashed and not ended:
         yield _none(view)
 
 
@@ -58,15 +67,17 @@ def _none(view: View) -> Finding:
         own = [s for s in spans if s.node == node]
         windows[node] = (min(s.first_ns or 0 for s in own), max(s.last_ns or 0 for s in own))
     unread = sorted(set(view.nodes) - set(windows))
+    gap = coverage.gap(coverage.of_engine(view))
     return view.finding(
         "no-crash-found",
-        grade(observed=True, whole=not unread),
+        grade(observed=True, whole=not unread and not gap),
         title="No crash in the logs of " + ", ".join(f"{node} ({iso(first)} to {iso(last)})" for node, (first, last) in windows.items()),
         because=[s.ref for s in spans[:6]],
         nodes=tuple(windows),
         does_not_show="; ".join(
             [
                 *([f"anything about {', '.join(unread)}, whose logs were not read"] if unread else []),
+                *([f"the whole engine: {gap}"] if gap else []),
                 "a death that left no line, or one outside these times",
             ]
         ),

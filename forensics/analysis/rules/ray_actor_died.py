@@ -65,6 +65,8 @@ def _finding(view: View, hit: LogHit, ip: str, pid: str, agreeing: list[Evidence
         does_not_show="what ended it: Ray prints the same guesses (OOM killer, ray stop, a crash) for every death",
         would_settle=["the raylet's log and the worker's own output on that node", "the kernel log of that node"],
     )
+    if not ip and not mine:
+        finding = msgspec.structs.replace(finding, nodes=())  # the log is the driver's; the actor may have run anywhere
     return msgspec.structs.replace(finding, pids=(int(pid),)) if pid else finding
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import msgspec
+
 from forensics.analysis.rules._contract import Rule, grade
 from forensics.analysis.rules._lived_on import served_after
 from forensics.analysis.rules._rendezvous import COUNTED, MISSING, UNSEEN, Absence, absences, unseen_nodes
@@ -28,7 +30,7 @@ def evaluate(view: View) -> Iterator[Finding]:
     within = f" within {limit}" if limit else ""
     nodes = unseen_nodes(view, best)
     where = f"; nothing was read of {', '.join(nodes)}" if nodes and UNSEEN not in nodes else ""
-    yield view.finding(
+    finding = view.finding(
         MISSING,
         grade(observed=counted, agreeing=2),
         title=f"{_what(best)}{within}{where}",
@@ -42,6 +44,8 @@ def evaluate(view: View) -> Iterator[Finding]:
         would_settle=["the log of the nodes whose ranks are missing, from the same minutes"],
         next_steps=["do not raise the limit of the rendezvous before it is known whether the missing ranks were started at all"],
     )
+    # the node that waited is no place to look at where those that stayed away are not known
+    yield msgspec.structs.replace(finding, nodes=()) if UNSEEN in nodes else finding
 
 
 def _what(best: Absence) -> str:

@@ -56,7 +56,16 @@ def evaluate(view: View) -> Iterator[Finding]:
     else:
         seen = moved or told
         word = "counters of the metrics endpoint moved" if moved else "stats lines show tokens flowing"
-        yield _moving(view, "healthy-serving", seen, f"The engine serves: {word}", Severity.INFO)
+        # between two scrapes of which nobody knows the time it moved; with requests left at the last, nothing tells that it still did
+        after = bool(moved) and not view.progress.log and moved[-1].until_ns is None and bool(moved[-1].held)
+        yield _moving(
+            view,
+            "healthy-serving",
+            seen,
+            f"The engine serves: {word}",
+            Severity.INFO,
+            "what came after them: they have no time" if after else "",
+        )
         if computing:
             yield _pace.prefill(view, computing, then)
 
@@ -67,16 +76,17 @@ def _slow(moved: list[Interval], told: list[Interval]) -> list[Interval]:
     return judged if judged and all(i.slow for i in judged[-3:]) else []
 
 
-def _moving(view: View, id: str, intervals: list[Interval], title: str, severity: Severity) -> Finding:
+def _moving(view: View, id: str, intervals: list[Interval], title: str, severity: Severity, unknown: str = "") -> Finding:
     last = intervals[-1]
     since = intervals[0].since_ns
     return view.finding(
         id,
-        grade(observed=True),
+        grade(observed=True, whole=not unknown),
         title=title,
         because=[r for i in intervals[-2:] for r in i.refs],
         severity=severity,
         role=FindingRole.CONTEXT,
+        does_not_show=unknown,
         since=TimeRange(earliest_ns=since, latest_ns=since, basis="sampled") if since is not None else None,
         until=TimeRange(earliest_ns=last.until_ns, latest_ns=last.until_ns, basis="sampled")
         if last.until_ns is not None and view.stall
