@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 from forensics.analysis.progress import STATS_WINDOW_NS, Interval
+from forensics.analysis.rotated import base_of
 from forensics.analysis.times import SECOND
 from forensics.analysis.view import View
 from forensics.model import EvidenceRef, LogHit, ProgressSample, TimeRange
@@ -98,7 +99,8 @@ def _told(view: View) -> list[list[Told]]:
     for interval in view.progress.log:
         s = by_ref.get((interval.refs[0].source, interval.refs[0].locator))
         if s and interval.until_ns is not None and not (view.stopped_ns is not None and interval.until_ns > view.stopped_ns + SECOND):
-            groups[s.node, s.ref.source, interval.replica].append((interval, s))
+            # the parts of a rotated log are one log
+            groups[s.node, base_of(s.ref.source)[0], interval.replica].append((interval, s))
     return list(groups.values())
 
 
