@@ -45,9 +45,27 @@ def evaluate(view: View) -> Iterator[Finding]:
                 does_not_show="whether start-up itself is stuck: its calls have no limit",
                 next_steps=["compare with the duration of an earlier start before calling this a hang"],
             )
+    elif not ready and not failed and not view.progress.measured and (waits := view.hits_of("vllm-ray-placement-wait")):
+        yield _waits_for_gpus(view, waits)
     if failed:
         yield _start_failed(view, failed)
     yield from _stopped(view)
+
+
+def _waits_for_gpus(view: View, waits: list[LogHit]) -> Finding:
+    """A log that begins amid a start, at the lines by which it asks Ray for GPUs again and again."""
+    seconds = max(int(float(h.fields["seconds"])) for h in waits)
+    return view.finding(
+        "startup-in-progress",
+        grade(observed=True),
+        title=f"The start waits for Ray to give it GPUs, for {duration(seconds)} so far",
+        because=[h.ref for h in (waits[0], waits[-1])],
+        severity=Severity.WARNING,
+        since=waits[0].began or waits[0].at,
+        does_not_show="why: a node that did not join, GPUs that others hold, or an address that Ray knows by another name",
+        would_settle=["ray status", "ray list nodes"],
+        next_steps=["compare the addresses that Ray knows with VLLM_HOST_IP of each node"],
+    )
 
 
 def _last_line(view: View) -> int | None:

@@ -6,7 +6,7 @@ import signal
 from collections.abc import Iterator
 
 from forensics.analysis.rules._contract import Rule
-from forensics.analysis.rules._machine import grave, named_process, ours_by_name, part, troubles
+from forensics.analysis.rules._machine import ENDS, grave, named_process, ours_by_name, part, troubles
 from forensics.analysis.times import SECOND
 from forensics.analysis.view import View
 from forensics.model import CoreFile, EngineProcess, EvidenceRef, Finding, FindingRole, Grade, KernelEvent, LogHit, Severity, TimeRange
@@ -54,6 +54,8 @@ def _finding(
         known = {int(h.fields["rank"]) for h in ends if h.fields.get("rank", "").isdigit()} if len(ends) == 1 else known
         died = [*died, *(h for h in ends if h not in died)]
     role = _part(view, at, id)
+    if at is None and role is FindingRole.CONTEXT and any(view.before(h, e) for h in said for e in view.events(*ENDS)):
+        role = FindingRole.ROOT  # a log that tells no time: by its order the end came after
     sure = bool(kernel or died or id == "sigsegv" or cores or any(h.signature != "abort-terminate" for h in said))
     what = next((e.fields.get("library") for e, _ in kernel if e.fields.get("library")), "")
     word = "a segmentation fault" if id == "sigsegv" else next((h.fields["what"] for h in said if h.fields.get("what")), "a fatal signal")

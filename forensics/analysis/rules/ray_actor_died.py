@@ -19,13 +19,16 @@ MOST = 8
 
 def evaluate(view: View) -> Iterator[Finding]:
     said = [h for h in view.feeding("ray-actor-died") if not h.fields.get("exit_type", "").startswith("INTENDED")]
-    deaths = [h for h in said if h.signature in ("ray-actor-died", "ray-actor-death-reason")]
+    deaths = [h for h in said if h.signature in ("ray-actor-died", "ray-actor-death-reason", "ray-worker-died")]
+    # of what runs no actor's method, or of one that nobody asked again, only its raylet speaks
+    deaths = deaths or [h for h in said if h.signature == "ray-worker-died"]
     if not deaths:
         return
-    named = [h for h in deaths if h.fields.get("actor_pid")] or deaths[:1]
+    named = [h for h in deaths if h.fields.get("actor_pid") or h.fields.get("worker_pid")] or deaths[:1]
     actors: dict[tuple[str, str], LogHit] = {}
     for hit in named:
-        actors.setdefault((hit.fields.get("actor_ip", ""), hit.fields.get("actor_pid", "")), hit)
+        ip, pid = hit.fields.get("actor_ip") or hit.fields.get("ip", ""), hit.fields.get("actor_pid") or hit.fields.get("worker_pid", "")
+        actors.setdefault((ip, pid), hit)
     agreeing = [h.ref for h in said if h not in named][:3]
     for i, ((ip, pid), hit) in enumerate(list(actors.items())[:MOST]):
         yield _finding(view, hit, ip, pid, agreeing, first=i == 0)
@@ -48,6 +51,9 @@ def _finding(view: View, hit: LogHit, ip: str, pid: str, agreeing: list[Evidence
     place = " ".join(([f"pid {pid}"] if pid else []) + ([f"on {ip}"] if ip else []))
     went = {"node": " with its node", "owner": " with the process that owned it"}.get(hit.fields.get("went_with", ""), "")
     end = f"{went}: its node was {hit.fields['node_end'].strip()}" if hit.fields.get("node_end") else went
+    what = f"actor ({hit.fields.get('actor_class', 'class not told')}{', ' + place if place else ''})"
+    if hit.signature == "ray-worker-died":
+        what = f"worker process{f' ({place})' if place else ''}"
     mine = [w for w in view.workers if pid and w.pid == int(pid) and w.role is Role.WORKER]
     stopped = view.stopped_ns is not None and hit.at is not None and hit.at.earliest_ns >= view.stopped_ns
     before = [] if stopped else _earlier(view, hit)
@@ -55,7 +61,7 @@ def _finding(view: View, hit: LogHit, ip: str, pid: str, agreeing: list[Evidence
     finding = view.finding(
         "ray-actor-died",
         grade(observed=True),
-        title=f"A Ray actor ({hit.fields.get('actor_class', 'class not told')}{', ' + place if place else ''}) ended{end}",
+        title=f"A Ray {what} ended{end}",
         because=[hit.ref, *agreeing],
         severity=Severity.INFO if stopped else Severity.CRITICAL,
         role=role,

@@ -8,13 +8,12 @@ from forensics.analysis.rules._contract import Rule
 from forensics.analysis.stall import may_be_short
 from forensics.analysis.times import SECOND, duration, iso
 from forensics.analysis.view import View
-from forensics.model import Finding, FindingRole, Grade, Severity
+from forensics.model import Finding, FindingRole, Grade, LogHit, Severity, TimeRange
 
 
 def evaluate(view: View) -> Iterator[Finding]:
-    if hits := [h for h in view.events("timeout") if h.at]:
+    if hits := [h for h in view.events("timeout") if h.at] or view.events("timeout"):
         first = hits[0]
-        assert first.at
         limit = view.engine.execute_timeout_s
         began = view.stall.since if view.stall and view.stall.until else None
         usual = first.limit_s or view.profile.execute_timeout_default_s or 0
@@ -23,7 +22,7 @@ def evaluate(view: View) -> Iterator[Finding]:
         yield view.finding(
             "symptom-rpc-timeout",
             Grade.ESTABLISHED,
-            title=f"The core gave up waiting for {first.fields.get('method', 'a call')} at {iso(first.at.earliest_ns)} ({limit_text})",
+            title=f"The core gave up waiting for {first.fields.get('method', 'a call')}{_at(first)} ({limit_text})",
             because=[h.ref for h in hits[:3]],
             severity=Severity.WARNING,
             role=FindingRole.CASCADE,
@@ -32,22 +31,27 @@ def evaluate(view: View) -> Iterator[Finding]:
             does_not_show="which rank did not answer: the core waits for the output rank, whoever holds that one up",
             next_steps=["do not raise the limit: it only delays this line"],
         )
-    if waits := [h for h in view.events("wait") if h.at and h.feeds == "symptom-shm-broadcast-wait"]:
+    told = [h for h in view.events("wait") if h.feeds == "symptom-shm-broadcast-wait"]
+    if waits := [h for h in told if h.at] or told:
         first = waits[0]
-        assert first.at
         seconds = int(first.fields["seconds"])
-        began_ns = first.at.earliest_ns - seconds * SECOND
+        began_ns = first.at.earliest_ns - seconds * SECOND if first.at else None
         yield view.finding(
             "symptom-shm-broadcast-wait",
             Grade.ESTABLISHED,
-            title=f"{first.process or 'A process'} waited {len(waits)} times {duration(seconds)} at a broadcast ring, from {iso(began_ns)}",
+            title=f"{first.process or 'A process'} waited {len(waits)} times {duration(seconds)} at a broadcast ring"
+            + (f", from {iso(began_ns)}" if began_ns is not None else ""),
             because=[h.ref for h in waits[:4]],
             severity=Severity.WARNING,
             role=FindingRole.CASCADE,
-            since=first.at.__class__(earliest_ns=began_ns, latest_ns=began_ns + SECOND - 1, basis="inferred"),
+            since=TimeRange(earliest_ns=began_ns, latest_ns=began_ns + SECOND - 1, basis="inferred") if began_ns is not None else None,
             until=waits[-1].at,
             does_not_show="which side is at fault: readers and writers of a ring print the same line, and so does a long compilation",
         )
+
+
+def _at(hit: LogHit) -> str:
+    return f" at {iso(hit.at.earliest_ns)}" if hit.at else ""
 
 
 RULE = Rule(

@@ -11,7 +11,7 @@ from forensics.analysis.rules._raised import REPLY_S, doubts, speaker, told_at, 
 from forensics.analysis.rules._victims import REFUSALS, lost_peer
 from forensics.analysis.times import SECOND, duration, iso
 from forensics.analysis.view import View
-from forensics.model import EngineProcess, EvidenceRef, Finding, FindingRole, Grade, LogHit, Severity
+from forensics.model import EngineProcess, EvidenceRef, Finding, FindingRole, Grade, LogHit, LogSpan, Severity
 
 SILENCE_S = 4.0
 """The capture must have looked at least this long after the exception to say that nothing followed."""
@@ -45,6 +45,20 @@ def evaluate(view: View) -> Iterator[Finding]:
             continue
         after, quiet_s = _aftermath(view, hit)
         if after is None:
+            if hit.event == "exception" and _cut(view, hit):
+                yield view.finding(
+                    "worker-exception-fatal",
+                    Grade.POSSIBLE,
+                    title=f"{name} raised {what}{where}; what became of it was not read",
+                    because=[hit.ref],
+                    severity=Severity.WARNING,
+                    role=FindingRole.ROOT,
+                    processes=[process] if process else [],
+                    ranks=rank,
+                    nodes=[] if process else [hit.node],
+                    since=hit.at,
+                    does_not_show="whether the engine was told, or ended: the log ends here",
+                )
             continue
         outside = [s for s in [_stack(view, process)] if s]
         too_old, others = doubts(view, hit, process)
@@ -65,6 +79,12 @@ def evaluate(view: View) -> Iterator[Finding]:
             or "why it raised: read the traceback at the cited line",
             next_steps=["only the output rank's failures reach the core; any other rank that raises waits for its next call"],
         )
+
+
+def _cut(view: View, hit: LogHit) -> bool:
+    """Whether the logs end with this exception."""
+    ends = [s.last_ns for s in view.on_nodes(LogSpan) if s.last_ns is not None]
+    return hit.at is None or max(ends, default=0) <= hit.at.latest_ns + REPLY_S * SECOND
 
 
 def _told_from_afar(view: View) -> Iterator[Finding]:

@@ -109,3 +109,66 @@ Traceback (most r
 
 def test_a_core_whose_function_raised_has_ended(tmp_path: Path) -> None:
     assert report(tmp_path, node0__log=RAISED).verdict.state == "dead"
+
+
+RAYLET = """\
+(EngineCore pid=311) (raylet) A worker died or was killed while executing a task by an unexpected system error. To troubleshoot the problem, check the logs for the dead worker. Lease ID: 00aa Worker ID: 00bb Node ID: 00cc Worker IP address: 192.0.2.26 Worker port: 10002 Worker PID: 4420 Worker exit type: SYSTEM_ERROR Worker exit detail: Worker unexpectedly exits with a connection error code 2. End of file.
+(EngineCore pid=311) ERROR 03-29 12:59:53 [core.py:1099] EngineCore failed to start.
+(EngineCore pid=311) ERROR 03-29 12:59:53 [core.py:1099] Traceback (most recent call last):
+"""
+
+
+def test_a_worker_of_which_only_its_raylet_speaks_is_named(tmp_path: Path) -> None:
+    told = report(tmp_path, node0__log=RAYLET)
+    assert causes(told) == {"ray-actor-died"}
+    assert strong(told, "ray-actor-died")[0].pids == (4420,)
+
+
+CRASHED = """\
+free(): invalid pointer
+!!!!!!! Segfault encountered !!!!!!!
+  File "<unknown>", line 0, in _start
+
+(APIServer pid=1) Traceback (most recent call last):
+(APIServer pid=1) RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {'EngineCore': -11}
+"""
+
+
+def test_a_start_without_times_ended_by_a_crash_that_stands_before(tmp_path: Path) -> None:
+    assert causes(report(tmp_path, node0__log=CRASHED)) == {"sigsegv"}
+
+
+WAITS = "\n".join(
+    f"INFO 04-01 02:4{m}:00 ray_utils.py:214] Waiting for creating a placement group of specs for {s} seconds. specs=[{{'GPU': 1.0}}, {{'GPU': 1.0}}]. Check `ray status`"
+    for m, s in ((1, 10), (2, 70), (3, 130))
+)
+
+
+def test_a_start_that_waits_for_gpus_says_so(tmp_path: Path) -> None:
+    told = report(tmp_path, node0__log=WAITS)
+    assert told.verdict.state == "starting" and "2 min" in told.verdict.sentence
+
+
+def test_an_engine_that_serves_waited_for_gpus_once(tmp_path: Path) -> None:
+    line = "INFO 04-01 02:50:0{} metrics.py:345] Avg prompt throughput: 10.1 tokens/s, Avg generation throughput: 305.3 tokens/s, Running: 4 reqs, Swapped: 0 reqs, Pending: 0 reqs, GPU KV cache usage: 9.0%, CPU KV cache usage: 0.0%."
+    told = report(tmp_path, node0__log="\n".join([WAITS, *(line.format(i) for i in range(3))]))
+    assert told.verdict.state == "healthy"
+
+
+def test_an_exception_with_which_the_log_ends_is_told_and_blamed_for_nothing(tmp_path: Path) -> None:
+    told = report(
+        tmp_path,
+        node0__log="ERROR 03-21 05:31:41 multiproc_worker_utils.py:242] Exception in worker VllmWorkerProcess while processing method load.\n"
+        "(VllmWorkerProcess pid=765) ERROR 03-21 05:31:41 multiproc_worker_utils.py:242] NotImplementedError: Method 'load' is not implemented.",
+    )
+    (found,) = [f for f in told.findings if f.id == "worker-exception-fatal"]
+    assert found.grade.value == "possible" and told.root.finding is None
+
+
+UNDATED = (
+    "(EngineCore) INFO [shm_broadcast.py:681] No available shared memory broadcast block found in 60 seconds. This typically happens when"
+)
+
+
+def test_a_wait_without_a_time_is_told_all_the_same(tmp_path: Path) -> None:
+    assert strong(report(tmp_path, node0__log=UNDATED), "symptom-shm-broadcast-wait")
