@@ -77,7 +77,9 @@ def test_repeats_are_one_event_with_a_count_and_a_later_episode_is_another(tmp_p
     assert [e.count for e in waits] == [3, 4]
 
 
-@pytest.mark.parametrize("lines, shown", [(("kernel: NVRM: Xid (PCI:0000:b3:00): 79, pid=1, GPU has fallen off the bus.",), True), ((), False)])
+@pytest.mark.parametrize(
+    "lines, shown", [(("kernel: NVRM: Xid (PCI:0000:b3:00): 79, pid=1, GPU has fallen off the bus.",), True), ((), False)]
+)
 def test_kernel_lines_stand_on_the_same_timeline(tmp_path, lines, shown):
     folder = _log(tmp_path / "in")
     (folder / "node0.kernel.log").write_text("".join(f"Mar 05 09:00:05 node0 {line}\n" for line in ("kernel: quiet", *lines)))
@@ -106,3 +108,16 @@ def test_a_line_without_a_year_is_not_later_than_its_file(tmp_path):
     os.utime(folder / "node0.log", (written, written))
     first = analyze([folder]).timeline[0]
     assert datetime.datetime.fromtimestamp(first.at.earliest_ns / 1e9, datetime.timezone.utc).year == 2026, "though 2027 is nearer"
+
+
+def test_an_undated_line_is_bounded_by_neighbours_that_no_signature_knows(tmp_path):
+    (tmp_path / "node0.log").write_text(
+        START
+        + STATS.format(at="08:03:00", p=1.0, g=1.0, r=1)
+        + "(Worker_TP0 pid=31) INFO 03-05 08:40:00 [somewhere.py:7] a line that nobody knows\n"
+        + "Failed: Cuda error /workspace/csrc/custom_all_reduce.cuh:455 'an illegal memory access was encountered'\n"
+        + "(Worker_TP1 pid=32) INFO 03-05 08:40:02 [somewhere.py:7] another\n"
+        + DEATH
+    )
+    (fault,) = [f for f in analyze([tmp_path]).findings if f.id == "cuda-illegal-access"]
+    assert fault.since and _clock(fault.since.earliest_ns) == "08:40:00"

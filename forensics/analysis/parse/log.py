@@ -24,7 +24,7 @@ from forensics.analysis.parse._lines import PID, Line, Reader
 from forensics.analysis.scan import EVERY_BYTES, LINE_BYTES, Candidate, Found, Plan, scan
 from forensics.analysis.signatures import Signature, signatures
 from forensics.analysis.times import SECOND
-from forensics.model import EvidenceRef, LogHit, LogSpan, ProcessInfo
+from forensics.model import EvidenceRef, LogHit, LogSpan, ProcessInfo, TimeRange
 
 HEAD_BYTES = 512 * 1024
 """Names and pids of processes are read from the head of a log and from every line that a signature knows."""
@@ -36,6 +36,8 @@ _DATED = re.compile(
 _PREFIXED = re.compile(r"(?m)^.{0,120}?\([A-Za-z_][\w\- =]{0,60},? pid=\d+|^.{0,80}?(?:NCCL (?:INFO|WARN)|\[TRT-LLM\]|\[rank\d+\]|raylet)")
 EDGE_BYTES, EDGE_LINES = 64 * 1024, 400
 """What is read of a log's beginning and end to learn who writes in it, and from when until when."""
+NEAR_LINES = 20
+"""How far above an undated line a dated one is looked for that no signature knows."""
 ABOVE_S = 2
 """A traceback follows the line that announces it within so many seconds."""
 KERNEL = "kernel: "
@@ -79,6 +81,8 @@ def parse(inp: Input, sink: Sink) -> None:
         marks.look(candidate, line)
         for signature in (s for literal in candidate.literals for s in plan.signatures[literal] if s.engine != "kernel"):
             if m := signature.regex.search(line.message):
+                if line.at is None and signature.role != "context" and (near := _dated_above(data, candidate.start, reader, hits)):
+                    hits.dated(near)
                 hits.hit(signature, m, line, data, candidate.start, candidate.lines)
                 break
     for hit in (*hits.found, *marks.hits):
@@ -143,6 +147,16 @@ def _above(line: Line, data: Buffer, start: int, reader: Reader, hits: Hits) -> 
     if line.at and abs(line.at.earliest_ns - above.at.earliest_ns) > ABOVE_S * SECOND:
         return line  # a wrapper dates it, and says that it came later
     return replace(line, text=above.text, process=above.process, pid=above.pid, rank=above.rank, level=above.level, at=line.at or above.at)
+
+
+def _dated_above(data: Buffer, start: int, reader: Reader, hits: Hits) -> TimeRange | None:
+    """When the nearest dated line above was written, though no signature knows it: later than the last known one, or None."""
+    begin = max(0, start - LINE_BYTES)
+    for text in reversed(bytes(data[begin : max(begin, start - 1)]).rsplit(b"\n", NEAR_LINES)[-NEAR_LINES:]):
+        at = reader.take_apart(text.decode("utf-8", "replace").rstrip("\r"), 0, hits.last).at
+        if at is not None:
+            return at if hits.last is None or at.earliest_ns >= hits.last.earliest_ns else None
+    return None
 
 
 @dataclass
