@@ -17,6 +17,8 @@ START_NS = 5 * 10**9
 """Several fronts of one engine print their start-up lines within this time."""
 STARTS = ("start", "core-start")
 DEATHS = ("fatal", "death-told")
+FAILED = ("start-failed", *DEATHS)
+"""What ends a start that was never ready: whatever starts after it is another one."""
 LINGERS_NS = 300 * 10**9
 """A core that printed its fatal line is gone within seconds, and under fault tolerance within two minutes."""
 
@@ -67,12 +69,15 @@ def split(hits: Sequence[LogHit], alive_ns: int | None = None) -> Lives:
     for hit in hits:
         if hit.event in (*STARTS, "ready"):
             files[hit.node, hit.ref.source].append(hit)
+    for hit in hits:
+        if hit.event in FAILED and (hit.node, hit.ref.source) in files:
+            files[hit.node, hit.ref.source].append(hit)
     for told in files.values():
         told.sort(key=lambda h: line_number(h.ref))
     # a follower is started at its own time, by its own clock: only nodes that also say "ready" tell when the engine began
     heads = {node for (node, _), told in files.items() if any(h.event in ("ready", "core-start") for h in told)}
     if heads:
-        heads = {min(heads, key=lambda node: (-sum(len(t) for (n, _), t in files.items() if n == node), node))}
+        heads = {min(heads, key=lambda node: (-sum(_told(t) for (n, _), t in files.items() if n == node), node))}
     shown = sorted((h for (n, _), t in files.items() if n in heads or not heads for h in t), key=lambda h: h.at.earliest_ns if h.at else 0)
     starts = tuple(h.at.earliest_ns for h in _starts(shown) if h.at)
     deaths = [h.at.latest_ns for h in hits if h.event in DEATHS and h.at]
@@ -82,17 +87,28 @@ def split(hits: Sequence[LogHit], alive_ns: int | None = None) -> Lives:
     return Lives(starts, {file: lines for file, lines in own.items() if len(lines) == len(starts)})
 
 
+def _told(hits: Sequence[LogHit]) -> int:
+    """How many lines speak of starts."""
+    return sum(h.event not in FAILED for h in hits)
+
+
 def _starts(told: Sequence[LogHit]) -> list[LogHit]:
     """The first line of each start."""
     begun: list[LogHit] = []
     starting = False
+    failed: TimeRange | None = None
     for hit in told:
+        if hit.event in FAILED:
+            failed = hit.at if starting else failed
+            continue
         start = hit.event in STARTS
         if start and hit.at:
             # the core's own line follows the front's within one start; a front that comes later is another start
             before = begun[-1].at.earliest_ns if begun and begun[-1].at else None
             again = hit.event == "start" and before is not None and hit.at.earliest_ns - before > START_NS
+            again = again or (failed is not None and hit.at.earliest_ns - failed.latest_ns > START_NS)
             if not starting or again:
                 begun.append(hit)
+                failed = None
         starting = start
     return begun

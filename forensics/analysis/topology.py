@@ -91,7 +91,9 @@ def _listen(case: Case) -> _Said:
             )
         elif hit.signature == "vllm-world":
             said.addresses[key] = f["init_method"]
-            said.ranks.setdefault(key, RankId(rank=int(f["rank"]), world_size=int(f["world_size"])))
+            # a later run may have given the pid to another rank: its newest place counts
+            if key not in said.ranks or said.ranks[key].rank != int(f["rank"]):
+                said.ranks[key] = RankId(rank=int(f["rank"]), world_size=int(f["world_size"]))
         elif hit.signature == "vllm-engine-config":
             _configured(said, key, hit)
         elif hit.rank is not None:
@@ -150,7 +152,8 @@ def _merge_nodes(engines: list[EngineInstance], said: _Said) -> list[EngineInsta
     """Join followers (workers without a core) to the head that names the same rendezvous address.
 
     Where several heads name it (private address ranges repeat), the one whose node name shares most letters with the
-    follower's; where that ties, nobody is joined: two engines are better than a wrong one.
+    follower's; where that ties, nobody is joined: two engines are better than a wrong one. Where none names it, the only head
+    that names no address at all and lacks these ranks.
     """
 
     def address(engine: EngineInstance) -> str:
@@ -164,9 +167,14 @@ def _merge_nodes(engines: list[EngineInstance], said: _Said) -> list[EngineInsta
         if engine not in followers:
             continue
         own = address(engine)
-        options = [h for h in heads if address(h) == own and not set(h.nodes) & set(engine.nodes)]
+        apart = [h for h in heads if not set(h.nodes) & set(engine.nodes)]
         taken = {w.rank.rank for w in engine.workers if w.rank}
-        options = [h for h in options if not taken & {w.rank.rank for w in h.workers if w.rank}]
+        apart = [h for h in apart if not taken & {w.rank.rank for w in h.workers if w.rank}]
+        options = [h for h in apart if address(h) == own]
+        if not options:
+            # a head of whose own worker no line was read names none: the only one whose world lacks these ranks
+            short = [h for h in apart if not address(h) and (h.world_size or 0) > len(h.workers) and h.world_size == engine.world_size]
+            options = short if len(short) == 1 else []
         scored = sorted(((len(os.path.commonprefix([h.nodes[0], engine.nodes[0]])), i) for i, h in enumerate(options)), reverse=True)
         if not scored or (len(scored) > 1 and scored[0][0] == scored[1][0]):
             rest.append(engine)

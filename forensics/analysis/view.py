@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
+import msgspec
+
 from forensics.analysis import lives, progress, stacks
 from forensics.analysis.case import Case
 from forensics.analysis.heard import KINDS
@@ -80,7 +82,23 @@ class View:
         return output_rank(self.engine)
 
     def process(self, node: str, pid: int | None) -> EngineProcess | None:
-        return self.by_key.get((node, pid)) if pid is not None else None
+        if pid is None:
+            return None
+        then = self._then.get((node, pid)) if self.past else None
+        return then or self.by_key.get((node, pid))
+
+    @cached_property
+    def _then(self) -> dict[tuple[str, int], EngineProcess]:
+        """Who had a pid in a past life, where the newest life has given it to another rank: containers number from one again."""
+        found = {}
+        for hit in self.hits_of("vllm-world", "vllm-rank-assigned"):
+            now = self.by_key.get((hit.node, hit.pid)) if hit.pid is not None else None
+            rank = int(hit.fields["rank"])
+            if now and now.rank and now.rank.rank != rank:
+                same = [w for w in self.workers if w.rank and w.rank.rank == rank and w.info.node == hit.node]
+                place = same[0] if same else msgspec.structs.replace(now, rank=msgspec.structs.replace(now.rank, rank=rank), label="")
+                found[hit.node, now.pid] = msgspec.structs.replace(place, info=now.info)
+        return found
 
     def rank_of(self, node: str, pid: int | None) -> int | None:
         process = self.process(node, pid)

@@ -181,3 +181,40 @@ def test_a_worker_that_died_on_a_node_without_a_core_is_seen():
     case.engines = [engine]
     found, _ = run_rules(View(case, engine), [worker_died.RULE])
     assert [(f.id, f.ranks) for f in found] == [("worker-process-died", (1,))]
+
+
+def _failed_start(minute: int, first_pid: int, bad: int) -> list[str]:
+    """A start of which one rank fails, in a container: its workers have pids from first_pid on, in the order of their ranks."""
+    core, at = first_pid - 10, f"05-30 14:{minute}"
+    lines = [
+        f"(EngineCore pid={core}) INFO {at}:00 [core.py:112] Initializing a V1 LLM engine (v0.25.0) with config: model='/m', "
+        "tensor_parallel_size=4, pipeline_parallel_size=1, data_parallel_size=1"
+    ]
+    for r in range(4):
+        place = f"world_size=4 rank={r} local_rank={r} distributed_init_method=tcp://127.0.0.1:29501 backend=nccl"
+        lines.append(f"(Worker_TP{r} pid={first_pid + r}) INFO {at}:15 [parallel_state.py:1607] {place}")
+    said = f"(Worker_TP{bad} pid={first_pid + bad}) ERROR {at}:40 [multiproc_executor.py:948] "
+    lines += [said + "WorkerProc failed to start.", said + "Traceback (most recent call last):"]
+    lines += [
+        said + "ValueError: shape mismatch in shard",
+        f"(EngineCore pid={core}) ERROR {at}:42 [core.py:718] EngineCore failed to start.",
+    ]
+    return lines
+
+
+def test_a_pid_that_another_rank_had_in_the_start_before_is_named_as_who_it_is_now(tmp_path: Path) -> None:
+    (tmp_path / "node0.log").write_text("\n".join([*_failed_start(10, 100, 1), *_failed_start(12, 102, 1)]) + "\n")
+    report = analyze([tmp_path])
+    failed = [f for f in report.findings if f.id == "worker-start-failed"]
+    assert len(failed) == 2 and all(f.ranks == (1,) for f in failed)  # pid 101, and 103, which was rank 3 the first time
+    assert report.root.rank == 1
+
+
+def test_a_start_after_one_that_failed_is_another_life(tmp_path: Path) -> None:
+    lines = [*_failed_start(10, 100, 1), *_failed_start(12, 100, 1)[:5]]
+    lines.append("(EngineCore pid=90) INFO 05-30 14:14:00 [core.py:250] init engine (profile, create kv cache, warmup model) took 96.20 s")
+    lines.append("(APIServer pid=1) INFO:     Application startup complete.")
+    (tmp_path / "node0.log").write_text("\n".join(lines) + "\n")
+    told = {f.id: f for f in analyze([tmp_path]).findings}
+    assert told["startup-completed"].since and told["startup-completed"].title.endswith("14:12:00Z")
+    assert told["worker-start-failed"].until is not None or told["worker-start-failed"].role.value != "root"
