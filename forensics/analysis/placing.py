@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 
 _LOG = re.compile(r"\.log(?:[._-]\d{1,8})*(?:\.(?:gz|xz|zst|bz2))?$")
 _KERNEL = re.compile(r"dmesg|kernel|kern|kmsg|journal(?:ctl)?|syslog|messages|events?|pods?")
+_OF_KERNEL = re.compile(r"[._-](?:dmesg|kernel|kern|kmsg|journal(?:ctl)?|syslog|messages)[._-]", re.I)
 _KIND = re.compile(
     rf"(?:{_KERNEL.pattern}|env|environ(?:ment)?|metrics?|containers?|df|ps|top|free|mem|memory|meminfo|nvidia|nvidia-smi|smi|gpus?|maps|ulimit|limits"
     r"|rank-?map|ranks?|rank[-_]?\d+|tp[-_]?\d+|pp[-_]?\d+|pid[-_]?\d+|workers?|worker[-_]?\d+|engine|engine-?core|api-?server|stacks?|py-?spy|gdb|bt"
@@ -17,13 +18,13 @@ _KIND = re.compile(
 
 
 def machines(names: Iterable[str], node_of: Callable[[str], str]) -> set[str]:
-    """The machines that the logs of a folder are of, by their names."""
-    found = set()
+    """The machines that the logs of a folder are of, by their names. One of which only the kernel's log is there runs no engine."""
+    found, kernels = set(), set()
     for name in names:
         base = name.rsplit("/", 1)[-1]
         if _LOG.search(base) and not _KERNEL.fullmatch(base.split(".", 1)[0].lower()):
-            found.add(node_of(name))
-    return found
+            (kernels if _OF_KERNEL.search(base) else found).add(node_of(name))
+    return found or kernels
 
 
 def place(name: str, known: set[str], node_of: Callable[[str], str]) -> str:
