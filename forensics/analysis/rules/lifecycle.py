@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from forensics.analysis.rules._afterwards import gone
 from forensics.analysis.rules._contract import Rule, grade
 from forensics.analysis.rules._raised import in_start, speaker
 from forensics.analysis.rules._victims import lost_peer
@@ -45,27 +46,37 @@ def evaluate(view: View) -> Iterator[Finding]:
                 does_not_show="whether start-up itself is stuck: its calls have no limit",
                 next_steps=["compare with the duration of an earlier start before calling this a hang"],
             )
-    elif not ready and not failed and not view.progress.measured and (waits := view.hits_of("vllm-ray-placement-wait")):
-        yield _waits_for_gpus(view, waits)
+    elif not ready and not failed and not view.progress.measured and (waits := view.hits_of(*AWAITS)):
+        yield _waits(view, waits)
     if failed:
         yield _start_failed(view, failed)
     yield from _stopped(view)
 
 
-def _waits_for_gpus(view: View, waits: list[LogHit]) -> Finding:
-    """A log that begins amid a start, at the lines by which it asks Ray for GPUs again and again."""
-    seconds = max(int(float(h.fields["seconds"])) for h in waits)
+def _waits(view: View, waits: list[LogHit]) -> Finding:
+    """A log that begins amid a start, at the lines by which it asks again and again for what it needs."""
+    gpus = [h for h in waits if h.signature == AWAITS[0]]
+    told = gpus or waits
+    seconds = max((int(float(h.fields["seconds"])) for h in gpus), default=0)
+    ends = [h.at.earliest_ns for h in told if h.at]
+    seconds = max(seconds, round((max(ends) - min(ends)) / SECOND)) if ends else seconds
+    what = "Ray to give it GPUs" if gpus else "its engine cores"
     return view.finding(
         "startup-in-progress",
         grade(observed=True),
-        title=f"The start waits for Ray to give it GPUs, for {duration(seconds)} so far",
-        because=[h.ref for h in (waits[0], waits[-1])],
-        severity=Severity.WARNING,
-        since=waits[0].began or waits[0].at,
-        does_not_show="why: a node that did not join, GPUs that others hold, or an address that Ray knows by another name",
-        would_settle=["ray status", "ray list nodes"],
-        next_steps=["compare the addresses that Ray knows with VLLM_HOST_IP of each node"],
+        title=f"The start waits for {what}, for {duration(seconds)} so far",
+        because=[h.ref for h in (told[0], told[-1])],
+        severity=Severity.WARNING if gpus else Severity.INFO,
+        since=told[0].began or told[0].at,
+        does_not_show="why: a node that did not join, GPUs that others hold, or an address that Ray knows by another name"
+        if gpus
+        else "how far the cores are: loading and compiling take minutes",
+        would_settle=["ray status", "ray list nodes"] if gpus else ["the cores' own lines", "stacks of the cores"],
+        next_steps=["compare the addresses that Ray knows with VLLM_HOST_IP of each node"] if gpus else [],
     )
+
+
+AWAITS = ("vllm-ray-placement-wait", "vllm-cores-awaited")
 
 
 def _last_line(view: View) -> int | None:
@@ -148,7 +159,10 @@ def _ended_quietly(view: View) -> Iterator[Finding]:
     broke = [
         h for h in (*broke, *(h for h in view.hits if h.role == "root" and h not in ends)) if h.fields.get("exit_code") not in ("-15", "-2")
     ]
-    if not ends or broke:
+    if broke:
+        return
+    if not ends:
+        yield from _with_its_machine(view)
         return
     lived = bool(view.events("ready")) or bool(view.progress.log)
     yield view.finding(
@@ -160,6 +174,23 @@ def _ended_quietly(view: View) -> Iterator[Finding]:
         since=ends[0].at,
         until=TimeRange(earliest_ns=view.replaced_ns, latest_ns=view.replaced_ns, basis="logged") if view.replaced_ns else None,
         does_not_show="a signal: this version prints none",
+    )
+
+
+def _with_its_machine(view: View) -> Iterator[Finding]:
+    """Nothing was logged by the engine, but what it runs in was ended on request."""
+    end = gone(view)
+    if end is None or not end.wanted or not end.soon:
+        return
+    yield view.finding(
+        "orderly-shutdown",
+        Grade.SUPPORTED,
+        title=f"The engine was ended with what it runs in, and nothing had broken before: {end.what}",
+        because=[*end.because],
+        role=FindingRole.CONTEXT,
+        nodes=[end.node],
+        since=end.at,
+        does_not_show="that the engine itself was asked: its log has no word of it",
     )
 
 

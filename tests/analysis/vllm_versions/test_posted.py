@@ -172,3 +172,38 @@ UNDATED = (
 
 def test_a_wait_without_a_time_is_told_all_the_same(tmp_path: Path) -> None:
     assert strong(report(tmp_path, node0__log=UNDATED), "symptom-shm-broadcast-wait")
+
+
+LOOP = """\
+INFO 10-11 07:51:31 engine.py:292] Added request chat-1.
+ERROR 10-11 07:51:31 engine.py:160] AssertionError('Error in model execution: ')
+ERROR 10-11 07:51:31 engine.py:160] Traceback (most recent call last):
+ERROR 10-11 07:51:31 engine.py:160]   File "/opt/vllm/worker/model_runner_base.py", line 116, in _wrapper
+ERROR 10-11 07:51:31 engine.py:160] AssertionError: Error in model execution:
+"""
+
+
+def test_the_loop_of_v0_ends_with_the_exception_it_prints(tmp_path: Path) -> None:
+    told = report(tmp_path, node0__log=LOOP)
+    assert told.verdict.state == "dead" and "AssertionError" in told.verdict.sentence
+
+
+CORES = "\n".join(
+    f"2026-05-16T13:1{m}:16.645427617Z DEBUG 05-16 13:1{m}:16 [core_client.py:425] Waiting for 1 core engine proc(s) to start: {{0}}"
+    for m in range(4)
+)
+
+
+def test_a_front_that_waits_for_its_core_is_starting(tmp_path: Path) -> None:
+    told = report(tmp_path, node0__log=CORES)
+    assert told.verdict.state == "starting" and "3 min" in told.verdict.sentence
+
+
+READ_FAILED = (
+    "(Worker_DP0_TP1_EP1 pid=7829) ERROR 03-31 02:50:30 [mooncake_connector.py:547] Mooncake transfer failed for request chatcmpl-ba31-8b8e"
+)
+
+
+def test_a_read_of_the_prefill_side_that_failed_is_told(tmp_path: Path) -> None:
+    told = report(tmp_path, node0__log=READ_FAILED)
+    assert "kv-sender-failed" in {f.id for f in told.findings} and told.root.finding is None
