@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from forensics.analysis.rules._contract import Rule
 from forensics.analysis.rules._machine import ENDS, grave, named_process, ours_by_name, part, troubles
+from forensics.analysis.rules._ray import of_lost_actors
 from forensics.analysis.times import SECOND
 from forensics.analysis.view import View
 from forensics.model import CoreFile, EngineProcess, EvidenceRef, Finding, FindingRole, Grade, KernelEvent, LogHit, Severity, TimeRange
@@ -22,7 +23,7 @@ def evaluate(view: View) -> Iterator[Finding]:
         kernel = [e for e in view.kernel_feeding(*STATUS) if _kind(e, faults) == id]
         mine = [(e, named_process(view, e.node, e.fields.get("pid"), e.fields.get("comm"))) for e in kernel]
         mine = [(e, p) for e, p in mine if p is not None or _near_end(view, e)]
-        said = view.feeding(id)
+        said = [*view.feeding(id), *of_lost_actors(view, id)]
         died = [h for h in view.events("worker-death") if h.fields.get("exit_code") in codes]
         cores = [c for c in view.on_nodes(CoreFile) if (c.signal == signal.SIGSEGV) == (id == "sigsegv") and c.signal and _ours(view, c)]
         if mine or said or died:

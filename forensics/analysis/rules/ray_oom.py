@@ -6,12 +6,13 @@ from collections.abc import Iterator
 
 from forensics.analysis.rules._contract import Rule
 from forensics.analysis.rules._machine import grave, part
+from forensics.analysis.rules._ray import of_lost_actors
 from forensics.analysis.view import View
 from forensics.model import Finding, FindingRole, Grade, Severity
 
 
 def evaluate(view: View) -> Iterator[Finding]:
-    told = view.feeding("ray-oom-kill")
+    told = [*view.feeding("ray-oom-kill"), *of_lost_actors(view, "ray-oom-kill")]
     killed = [h for h in told if h.role == "root"]
     if not killed:
         return
@@ -31,7 +32,7 @@ def evaluate(view: View) -> Iterator[Finding]:
         because=[h.ref for h in (*killed[:4], *(h for h in told if h.role != "root"))],
         severity=Severity.CRITICAL if grave(role) else Severity.WARNING,
         role=role,
-        nodes=[place] if place in view.case.nodes else list(dict.fromkeys(h.node for h in killed)),
+        nodes=[place] if place else list(dict.fromkeys(h.node for h in killed)),  # the head tells it of any node
         since=first.at,
         does_not_show="" if workers else "whether the workers that were killed are those of the engine",
         next_steps=["see what else runs on that node; the monitor's threshold is RAY_memory_usage_threshold"],
