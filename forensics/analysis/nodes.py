@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Mapping
 from forensics.analysis.logs import Hint, peel
 from forensics.analysis.rotated import base_of
 
-_NODE = re.compile(r"^(.+?\d+)(?:[-_][A-Za-z]\w*)*$")
+# an underscore is one of \w: a group that repeats and begins with either mark could be divided in two to the n ways
+_NODE = re.compile(r"^(.+?\d+)(?:[-_][A-Za-z]\w*(?:-[A-Za-z]\w*)*)?$")
 HOST_LINES = 3
 """Fewer lines that name a host prove nothing."""
 

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from forensics.analysis import NothingToAnalyze, analyze
-from forensics.analysis.nodes import by_folder
+from forensics.analysis.nodes import by_folder, node_of
 from forensics.analysis.rotated import base_of
 from forensics.model import Report
 
@@ -114,6 +114,11 @@ def test_other_numbers_are_no_rotation(name: str) -> None:
 def test_nodes_of_folders(names: tuple[str, ...], nodes: tuple[str, ...]) -> None:
     node = by_folder(names)
     assert tuple(map(node, names)) == nodes
+
+
+def test_a_name_of_many_words_is_read_at_once() -> None:
+    assert node_of("node1_engine-core_a-b.log") == "node1"
+    assert node_of("x1" + "_a" * 100 + "!.log") == "x1" + "_a" * 100 + "!"
 
 
 def test_the_host_of_a_syslog_names_the_node_of_a_file_that_says_none(tmp_path: Path) -> None:
