@@ -34,6 +34,8 @@ _JOURNAL = re.compile(
     r"|(?:[A-Z][a-z]{2} )?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d\S{0,20}(?: [A-Z]{1,5})?)"
     r" \S{1,64} kernel(?:\[\d{1,9}\])?(?:: | - - - | \S{1,20} \S{1,20} \S{1,20} )(.*)$"
 )
+_INDENTED = re.compile(r"\s*(?:kernel: ?)?(?=<\d|\[)")
+"""Before a prefix: the indent of a quoted block; the word of a message that syslogd writes to all terminals."""
 _BEGINS = re.compile(r"-- (?:Journal|Logs) begins? (?:at )?|-- Boot [0-9a-f]{8,}|-- No entries")
 _PREVIOUS = re.compile(r"previous[-_. ]?boot|boot[-_.]?-1|[-_.]b-?1\b|last[-_]boot", re.I)
 _WALL = re.compile(r"\b(?:rtc_cmos|rtc-\S+|PTP|systemd\[1\]|rtc\S*)\b.{0,80}setting system clock to (\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)")
@@ -102,6 +104,8 @@ def _whole(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
 def _read(inp: Input, number: int, text: str) -> _Line | None:
     if not text.strip() or text.startswith("-- "):
         return None
+    if text[:1] in " \tk" and (m := _INDENTED.match(text)):
+        text = text[m.end() :]
     if m := _KMSG.match(text):
         return _monotonic(inp, number, text, m[2], int(m[1]) * 1000)
     if m := _MONOTONIC.match(text):
@@ -272,7 +276,7 @@ def recognise(name: str, head: str) -> bool:
     return maybe * 4 >= len(lines) * 3 and any(_KERNEL_WORDS.search(line) for line in lines)
 
 
-_WORDS = re.compile(r"\bNVRM: |\bnvidia-|oom-killer|oom-kill:|ut of memory:|mlx5_core |pcieport ")
+_WORDS = re.compile(r"\bNVRM: |kernel:\[|soft lockup|Kernel panic - |\bnvidia-|oom-killer|oom-kill:|ut of memory:|mlx5_core |pcieport ")
 """In what the kernel writes over several lines."""
 _REST = re.compile(r"^(?:\s{2,}\S|\(0x[0-9a-f]+\) |0x[0-9a-f]+ bytes )")
 _FRAME = re.compile(r"\? ?[\w.]+\+0x[0-9a-f]+/0x|\[<[0-9a-f]{8,}>\]|</?\w+>|[A-Z][\w ]{1,20}:|(?:RIP|R\w\w|Code): |\[ *\d+\] ")

@@ -9,6 +9,8 @@ from forensics.analysis.times import iso
 from forensics.analysis.view import View
 from forensics.model import Finding, FindingRole, LogHit, LogSpan, Severity, TimeRange
 
+FAILED = ("torch-elastic-failed", "torch-elastic-first-failure")
+"""How torchrun's agent tells that a rank ended: it ends the others, and itself where no attempt is left."""
 GOES_ON_NS = 300 * 10**9
 """So long the ranks that were not yet ended go on printing: each watchdog and each monitor has a limit of its own."""
 
@@ -64,7 +66,7 @@ def _taken_down(view: View) -> list[LogHit]:
     if view.engine.kind != "torchrun" and (view.progress.measured or view.events("ready", "timeout", "hang")):
         return []  # an engine has words of its own for its end
     ends = [s.last_ns for s in view.on_nodes(LogSpan) if s.last_ns is not None]
-    hits = view.hits_of("torch-watchdog-aborts", "torch-watchdog-terminated", "torch-heartbeat-terminates")
+    hits = view.hits_of("torch-watchdog-aborts", "torch-watchdog-terminated", "torch-heartbeat-terminates", *FAILED)
     return [h for h in hits if h.at is None or max(ends, default=0) - h.at.latest_ns < GOES_ON_NS]
 
 

@@ -12,6 +12,8 @@ from forensics.analysis.rules._machine import bus_id, first_at, grave, named_pro
 from forensics.analysis.view import View
 from forensics.model import EvidenceRef, Finding, FindingRole, GpuFault, Grade, KernelEvent, LogHit, Severity
 
+BY_PROGRAM = frozenset({"13", "31", "32", "43", "69", "109"})
+DESKTOPS = ("xorg", "xwayland", "gnome-", "kwin", "plasma", "firefox", "chrome", "steam", "code", "mutter", "sway", "hyprland")
 NOTICED_NS = 120 * 10**9
 TOGETHER_NS = 60 * 10**9
 
@@ -61,6 +63,8 @@ def _of_gpu(view: View, node: str, bus: str, telling: list[KernelEvent], others:
         victims = [p for e in group if (p := named_process(view, node, e.fields.get("pid"), e.fields.get("name")))]
         if not ranks and not elsewhere:
             ranks = list(dict.fromkeys(p.rank.rank for p in victims if p.rank and p.rank.rank is not None))
+        if _of_a_stranger(group, bool(victims)):
+            role = FindingRole.CONTEXT
         if elsewhere and not ranks:
             role = FindingRole.CONTEXT  # no rank of this engine runs there
         code = next((e.fields["code"] for e in lead if e.fields.get("code", "").isdigit()), "")
@@ -88,6 +92,13 @@ def _of_gpu(view: View, node: str, bus: str, telling: list[KernelEvent], others:
             would_settle=[] if ranks else ["which rank runs on which PCI address: nvidia-smi with pids, or the launcher's map"],
             next_steps=[kind.next],
         )
+
+
+def _of_a_stranger(group: list[KernelEvent], victims: bool) -> bool:
+    """Whether every fault that a program makes by itself is of one that is no engine: a desktop, a game."""
+    named = [e.fields.get("name", "") for e in group]
+    made = all(e.fields.get("code") in BY_PROGRAM for e in group)
+    return made and not victims and all(n and not n.startswith("<") and n.lower().startswith(DESKTOPS) for n in named)
 
 
 def _part(view: View, id: str, group: list[KernelEvent]) -> FindingRole:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from forensics.analysis.lives import line_number
 from forensics.analysis.rules._contract import Rule, grade
 from forensics.analysis.times import SECOND
 from forensics.analysis.view import View
@@ -13,13 +14,15 @@ from forensics.model import EvidenceRef, Finding, FindingRole, LogHit, LogSpan, 
 
 EARLIER_S = 600
 """What broke within this time before an actor's death may be why it died."""
+BLOCK_LINES = 12
+"""Of the exception of an actor's death, with all that it names."""
 MOST = 8
 """Actors of one engine that are told one by one."""
 
 
 def evaluate(view: View) -> Iterator[Finding]:
     said = [h for h in view.feeding("ray-actor-died") if not h.fields.get("exit_type", "").startswith("INTENDED")]
-    deaths = [h for h in said if h.signature in ("ray-actor-died", "ray-actor-death-reason", "ray-worker-died")]
+    deaths = [h for h in said if h.signature in ("ray-actor-died", "ray-actor-death-reason")]
     # of what runs no actor's method, or of one that nobody asked again, only its raylet speaks
     deaths = deaths or [h for h in said if h.signature == "ray-worker-died"]
     if not deaths:
@@ -30,8 +33,11 @@ def evaluate(view: View) -> Iterator[Finding]:
         ip, pid = hit.fields.get("actor_ip") or hit.fields.get("ip", ""), hit.fields.get("actor_pid") or hit.fields.get("worker_pid", "")
         actors.setdefault((ip, pid), hit)
     agreeing = [h.ref for h in said if h not in named][:3]
+    # several at once on several nodes: each raylet tells of its own, and which of them was first is not known
+    times = sorted(h.at.earliest_ns for h in actors.values() if h.at)
+    tied = len({ip for ip, _ in actors}) > 1 and len(times) > 1 and times[1] - times[0] < SECOND
     for i, ((ip, pid), hit) in enumerate(list(actors.items())[:MOST]):
-        yield _finding(view, hit, ip, pid, agreeing, first=i == 0)
+        yield _finding(view, hit, ip, pid, agreeing, first=i == 0 and not tied)
     if not _raylet_read(view):
         quote = "no raylet log is among the inputs"
         yield view.finding(
@@ -56,6 +62,7 @@ def _finding(view: View, hit: LogHit, ip: str, pid: str, agreeing: list[Evidence
         what = f"worker process{f' ({place})' if place else ''}"
     mine = [w for w in view.workers if pid and w.pid == int(pid) and w.role is Role.WORKER]
     stopped = view.stopped_ns is not None and hit.at is not None and hit.at.earliest_ns >= view.stopped_ns
+    stopped = stopped or _killed(view, hit)
     before = [] if stopped else _earlier(view, hit)
     role = FindingRole.TEARDOWN if stopped else FindingRole.ROOT if first and not before else FindingRole.CASCADE
     finding = view.finding(
@@ -74,6 +81,12 @@ def _finding(view: View, hit: LogHit, ip: str, pid: str, agreeing: list[Evidence
     if not ip and not mine:
         finding = msgspec.structs.replace(finding, nodes=())  # the log is the driver's; the actor may have run anywhere
     return msgspec.structs.replace(finding, pids=(int(pid),)) if pid else finding
+
+
+def _killed(view: View, hit: LogHit) -> bool:
+    """Whether the exception says below itself that a program ended this actor on purpose."""
+    said = [h for h in view.hits_of("ray-actor-killed") if (h.node, h.ref.source) == (hit.node, hit.ref.source)]
+    return any(0 <= line_number(h.ref) - line_number(hit.ref) <= BLOCK_LINES for h in said)
 
 
 def _earlier(view: View, hit: LogHit) -> list[LogHit]:

@@ -15,6 +15,30 @@ def evaluate(view: View) -> Iterator[Finding]:
     events = view.kernel_feeding("kernel-task-blocked")
     for node in dict.fromkeys(e.node for e in events):
         yield _of_node(view, node, [e for e in events if e.node == node])
+    locked = [e for e in view.kernel_feeding("host-stable") if e.signature in LOCKUPS]
+    for node in dict.fromkeys(e.node for e in locked):
+        yield _locked(view, node, [e for e in locked if e.node == node])
+
+
+LOCKUPS = ("kernel-soft-lockup", "kernel-hard-lockup", "kernel-rcu-stall")
+
+
+def _locked(view: View, node: str, events: list[KernelEvent]) -> Finding:
+    cpus = list(dict.fromkeys(e.fields["cpu"] for e in events if e.fields.get("cpu")))
+    limit = max((float(e.fields["seconds"]) for e in events if e.fields.get("seconds")), default=0.0)
+    where = f"CPU {', '.join(cpus[:8])}" if cpus else "a CPU"
+    return view.finding(
+        "kernel-lockup",
+        Grade.ESTABLISHED,
+        title=f"The kernel of {node} found {where} stuck{f' for {duration(limit)}' if limit else ''}",
+        because=[e.ref for e in events[:8]],
+        severity=Severity.WARNING,
+        role=FindingRole.AMPLIFIER,
+        nodes=[node],
+        since=first_at(events),
+        does_not_show="why: a driver, memory that is reclaimed without end, or a host that gives a guest no time look the same",
+        next_steps=["read the stack below the line"],
+    )
 
 
 def _of_node(view: View, node: str, events: list[KernelEvent]) -> Finding:
@@ -51,8 +75,8 @@ def _of_node(view: View, node: str, events: list[KernelEvent]) -> Finding:
 
 RULE = Rule(
     name="task_blocked",
-    emits=("kernel-task-blocked",),
-    about="The kernel reported a task that waits in it and does not run.",
+    emits=("kernel-task-blocked", "kernel-lockup"),
+    about="The kernel reported a task that waits in it and does not run, or a CPU that does nothing else.",
     requires=("kernel",),
     of_nodes=True,
     evaluate=evaluate,

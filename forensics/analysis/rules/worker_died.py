@@ -6,6 +6,7 @@ import re
 import signal
 from collections.abc import Iterator
 
+from forensics.analysis.rules._agent import ended_first
 from forensics.analysis.rules._contract import Rule, grade
 from forensics.analysis.times import SECOND
 from forensics.analysis.view import View
@@ -43,6 +44,11 @@ def evaluate(view: View) -> Iterator[Finding]:
         core_lives = any(view.state_of(p) and not view.ended(p) for p in parents)
         if view.ended(worker) and core_lives and ended is None:
             yield _finding(view, [worker], [rank_known] if rank_known is not None else [], last.at, [last.ref], _wait_status(last))
+
+    if found := ended_first(view):
+        refs, code = [h.ref for h in found.told[:3]], found.told[0].fields.get("exit_code", "")
+        pid = found.told[0].fields.get("worker_pid", "")
+        yield _finding(view, [], found.ranks, found.told[0].at, refs, _status(code), found.explained, pid)
 
 
 def _follows(view: View, hit: LogHit) -> bool:

@@ -24,7 +24,8 @@ FORMAT = Format(
     pattern=re.compile(
         r"\[(?P<time>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:[.,]\d{1,6})?)(?P<process>(?: [A-Z][A-Z_]{1,9}\d{1,5})+)\] ?"
         r"|\[(?P<bare>(?:DP|PP|TP|EP)\d{1,5}(?: (?:DP|PP|TP|EP)\d{1,5})*)\] (?=(?:Scheduler hit"
-        r"|(?:Decode|Prefill) (?:batch|out of|transfer)|Watchdog timeout|Pyspy|Received sig|Load weight|Memory pool|KV Cache|Init torch|Capture cuda))"  # its time was cut off
+        r"|(?:Decode|Prefill) (?:batch|out of|transfer)|Watchdog timeout|Pyspy|Received sig|Load weight|Memory pool"
+        r"|KV Cache|Init torch|Capture cuda))"  # its time was cut off
     ),
     stamp="iso",
     engine="sglang",
