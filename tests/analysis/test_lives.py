@@ -218,3 +218,11 @@ def test_a_start_after_one_that_failed_is_another_life(tmp_path: Path) -> None:
     told = {f.id: f for f in analyze([tmp_path]).findings}
     assert told["startup-completed"].since and told["startup-completed"].title.endswith("14:12:00Z")
     assert told["worker-start-failed"].until is not None or told["worker-start-failed"].role.value != "root"
+
+
+def test_ranks_that_failed_alike_at_once_are_not_told_apart(tmp_path: Path) -> None:
+    lines = _failed_start(10, 100, 1)
+    other = [line.replace("Worker_TP1 pid=101", "Worker_TP0 pid=100") for line in lines[5:8]]
+    (tmp_path / "node0.log").write_text("\n".join([*lines[:5], *other, *lines[5:]]) + "\n")
+    report = analyze([tmp_path])
+    assert report.root.finding == "worker-start-failed" and report.root.rank is None

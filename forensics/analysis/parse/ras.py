@@ -61,7 +61,8 @@ class _Comm:
         named = Counter(self.counts.values())
         open_levels = [level for count, level in self.levels if count > named[level]]
         unnamed = [rank for rank in range(self.size) if rank not in self.counts and rank not in self.missing]
-        told = sum(count for count, _ in self.levels if count > 1) + sum(1 for rank in self.counts if rank in self.alone)
+        # a single rank has a line of its own, or one that counts it as any other level
+        told = sum(count for count, _ in self.levels) + sum(1 for rank in self.alone if (1, self.counts[rank]) not in self.levels)
         if len(open_levels) == 1 and told == self.size - len(set(self.missing)):
             self.counts |= dict.fromkeys(unnamed, open_levels[0])
 

@@ -67,7 +67,8 @@ def _by_rate(view: View, named: set[tuple[str, int]]) -> Iterator[Finding]:
         where = f" {shares[0].function} ({shares[0].file})" if shares else ""
         yield view.finding(
             "idle-cpu-spin",
-            grade(observed=then, agreeing=2),
+            # a rate alone does not show that it polls
+            grade(observed=then and bool(shares), agreeing=2),
             title=f"{view.name(process)} burns {top.percent:.0f}% of a CPU while nothing is outstanding"
             + (f", polling in{where}" if where else ""),
             because=[top.ref, *(f.ref for f in shares[:2]), *(i.refs[0] for lines in episodes.told(view) for i, _ in lines[-1:])],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from forensics.analysis import episodes
 from forensics.analysis.rules._contract import Rule, grade
 from forensics.analysis.stacks import frame_text
 from forensics.analysis.view import View
@@ -21,6 +22,7 @@ def evaluate(view: View) -> Iterator[Finding]:
     inside = [(p, t) for p, t in mains if all(_COMPILES.search(frame_text(s.frames)) for s in t.samples)]
     late = [h for h in view.feeding("grammar-compile-blocking") if h.role == "root"]
     if not inside and not late:
+        yield from _beside(view)
         return
     twice = any(len(t.samples) > 1 for _, t in inside)
     yield view.finding(
@@ -35,6 +37,30 @@ def evaluate(view: View) -> Iterator[Finding]:
         processes=[p for p, _ in inside],
         since=inside[0][1].samples[0].at if inside else late[0].at,
         does_not_show="which schema it is",
+    )
+
+
+def _beside(view: View) -> Iterator[Finding]:
+    """A helper thread compiles in every look, and meanwhile requests wait and none runs: those that wait are the ones that need it."""
+    helpers = [(p, t) for p in view.engine.processes if p.role in (Role.CORE, Role.API) for t in view.threads_of(p) if not t.main]
+    inside = [(p, t) for p, t in helpers if len(t.samples) > 1 and all(_COMPILES.search(frame_text(s.frames)) for s in t.samples)]
+    parked = [run for run in episodes.parked(view) if run.until is None]
+    if not inside or not parked:
+        return
+    process, thread = inside[0]
+    seen = thread.samples[0].at
+    during = seen is None or any(run.since.earliest_ns <= seen.latest_ns for run in parked)
+    yield view.finding(
+        "grammar-compile-blocking",
+        grade(observed=during, agreeing=2),
+        title=f"Thread {thread.label} of {view.name(process)} compiles a grammar in {len(thread.samples)} looks, and "
+        f"{parked[-1].waiting:g} request(s) wait while none runs",
+        because=[thread.samples[0].ref, thread.last.ref, *parked[-1].refs[:2]],
+        severity=Severity.WARNING,
+        role=FindingRole.ROOT,
+        processes=[process],
+        since=parked[-1].since,
+        does_not_show="which schema it is, and whether every request that waits needs it",
     )
 
 

@@ -57,9 +57,13 @@ def evaluate(view: View) -> Iterator[Finding]:
 
 def _probed(view: View) -> Iterator[Finding]:
     """Probes of a platform that failed while tokens flowed."""
-    flowing = [i for i in (*view.progress.log, *view.progress.metrics) if i.moved and i.since_ns is not None and i.until_ns is not None]
+    probes = failed_probes(view)
+    told = [view.progress]
+    if probes and not view.past and view.life:
+        told.append(View(view.case, view.engine, view.life - 1).progress)  # the probe may have ended that life
+    flowing = [i for p in told for i in (*p.log, *p.metrics) if i.moved and i.since_ns is not None and i.until_ns is not None]
     for late in (True, False):
-        seen = [(p, i) for p in failed_probes(view) for i in flowing if p.late is late and p.at and _within(p.at, i)]
+        seen = [(p, i) for p in probes for i in flowing if p.late is late and p.at and _within(p.at, i)]
         if not seen or (not late and not any(re.search(r"50\d", p.why) for p, _ in seen)):
             continue
         first, interval = seen[0]

@@ -14,7 +14,7 @@ CERTAIN = {
     "vllm-nixl-kv-expired": Grade.ESTABLISHED,
     "vllm-mooncake-kv-expired": Grade.ESTABLISHED,
     "sglang-kv-bootstrap-timeout": Grade.ESTABLISHED,
-    "sglang-kv-prefill-lost": Grade.ESTABLISHED,
+    "sglang-kv-prefill-lost": Grade.SUPPORTED,  # heartbeats went unanswered: one side's word
     "nixl-remote-disconnect": Grade.SUPPORTED,
     "vllm-mooncake-bootstrap-unreachable": Grade.SUPPORTED,
     "sglang-kv-send-failed": Grade.ESTABLISHED,
@@ -52,6 +52,28 @@ def evaluate(view: View) -> Iterator[Finding]:
         telling = [h for h in hits if h.role == "root"]
         if telling:
             yield _finding(view, id, telling, [h for h in hits if h not in telling])
+        elif lost := [h for h in hits if h.role == "context" and h.fields.get("reason") and ASKED not in h.fields["reason"]]:
+            yield _mentioned(view, id, lost)
+
+
+ASKED = "Aborted by"
+"""A client or a router ended the request itself."""
+
+
+def _mentioned(view: View, id: str, hits: list[LogHit]) -> Finding:
+    """Requests that failed for want of their blocks, where no line says which side broke."""
+    return view.finding(
+        id,
+        Grade.POSSIBLE,
+        title=f"{total(hits)} line(s) say that a request did not get its KV blocks: {hits[0].fields['reason'][:160]}",
+        because=[h.ref for h in hits[:6]],
+        severity=Severity.WARNING,
+        role=FindingRole.CONTEXT,
+        nodes=dict.fromkeys(h.node for h in hits),
+        since=hits[0].at,
+        does_not_show="which side broke: another rank, or the engine that should have sent them",
+        would_settle=["the connector's lines of both sides and of all ranks"],
+    )
 
 
 def _given_up(hit: LogHit, aborted: set[str]) -> bool:

@@ -93,10 +93,11 @@ def _start_failed(view: View, failed: list[LogHit]) -> Finding:
     victim = bool(workers) and not own
     # several that failed at once are not told apart: none of them is the first
     at_once = [h for h in own or workers if h.at and first.at and h.at.earliest_ns - first.at.earliest_ns <= SECOND]
+    known = {p.pid: p for h in at_once if (p := view.process(h.node, h.pid))} if process else {}
     ranks = sorted({h.rank for h in at_once if h.rank is not None}) if not process else []
     who = speaker(view, first, process) if first.pid is not None or first.rank is not None or first.process else "the engine"
-    if len(ranks) > 1:
-        who = f"ranks {', '.join(map(str, ranks))}"
+    if len(several := ranks or sorted({p.rank.rank for p in known.values() if p.rank and p.rank.rank is not None})) > 1:
+        who = f"ranks {', '.join(map(str, several))}"
     return view.finding(
         "worker-start-failed",
         Grade.POSSIBLE if victim else grade(observed=bool(workers), agreeing=2),
@@ -104,7 +105,7 @@ def _start_failed(view: View, failed: list[LogHit]) -> Finding:
         because=[h.ref for h in (own or workers or failed)[:3]],
         severity=Severity.CRITICAL,
         role=FindingRole.ROOT if own and first.feeds in OF_STARTS and not _deeper(view, first) else FindingRole.CASCADE,
-        processes=[process] if process else [],
+        processes=list(known.values()) or ([process] if process else []),
         ranks=ranks,
         nodes=[] if process else list(dict.fromkeys(h.node for h in at_once or [first])),
         since=first.at,

@@ -9,6 +9,7 @@ from forensics.analysis.times import SECOND, duration, iso
 from forensics.analysis.view import View
 from forensics.model import Finding, FindingRole, LogHit, Severity, TimeRange
 
+HARD = ("sglang-watchdog",)
 FOLLOWS_S = 120.0
 """From a watchdog's line to the end that it asks for: 5 s, stacks and core dumps taken before."""
 
@@ -47,7 +48,10 @@ def evaluate(view: View) -> Iterator[Finding]:
 
 def _ended_by_watchdog(view: View) -> list[LogHit]:
     """The end that follows a watchdog which does not merely report."""
-    hangs = [h for h in view.events("hang") if h.at and h.fields.get("soft") == "False"]
+    # before it could be soft, this watchdog always ended its engine, and did not print which it was
+    hangs = [
+        h for h in view.events("hang") if h.at and (h.fields.get("soft") == "False" or (h.signature in HARD and "soft" not in h.fields))
+    ]
     for hang in hangs:
         after = [h for h in view.events("fatal") if h.at and hang.at and view.before(hang, h)]
         near = [h for h in after if h.at and hang.at and h.at.earliest_ns - hang.at.earliest_ns <= FOLLOWS_S * SECOND]

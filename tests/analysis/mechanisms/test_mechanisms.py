@@ -186,10 +186,19 @@ def idle(tail: int = 6, served: bool = False) -> Log:
     return log
 
 
-@pytest.mark.parametrize(("served", "grade"), [(False, "established"), (True, "supported")])
-def test_a_reader_that_polls_while_nothing_is_outstanding_is_a_cost(tmp_path, served, grade):
-    """A look of unknown time may be from before the engine went idle."""
-    t = told(tmp_path, node0=idle(served=served), node0_top_txt=TOP.format(core=99.8, rank=100.2))
+POLLS = """\
+GIL: 49.00%, Active: 100.00%, Threads: 5
+
+  %Own   %Total  OwnTime  TotalTime  Function (filename)
+ 64.00%  64.00%    5.03s     5.03s   sched_yield (vllm/distributed/utils.py)
+"""
+
+
+@pytest.mark.parametrize(("served", "polls", "grade"), [(False, True, "established"), (False, False, "supported"), (True, True, "supported")])
+def test_a_reader_that_polls_while_nothing_is_outstanding_is_a_cost(tmp_path, served, polls, grade):
+    """A look of unknown time may be from before the engine went idle; a rate alone does not show that it polls."""
+    more = {"worker_pyspy__top_txt": POLLS} if polls else {}
+    t = told(tmp_path, node0=idle(served=served), node0_top_txt=TOP.format(core=99.8, rank=100.2), **more)
     found = [f for f in t.report.findings if f.id == "idle-cpu-spin"]
     assert {f.grade.value for f in found} == {grade} and {f.pids for f in found} == {(310,), (430,)}
     assert t.state == "healthy" and "engine-stalled" not in t.by_id

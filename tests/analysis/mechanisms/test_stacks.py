@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.analysis.mechanisms.logs import Log, told
 from tests.analysis.scene import API, CORE, IN_COLLECTIVE, T0, WORKER
 
 TRITON = [
@@ -55,3 +56,20 @@ def test_the_moment_of_the_capture_is_known(scene, tell):
     s = scene()
     s.hang(1, TRITON)
     assert tell(s).by_id["jit-compile-during-serving"].since.earliest_ns >= T0
+
+
+def test_a_grammar_that_a_helper_thread_compiles_while_all_wait_is_why_they_wait(tmp_path):
+    frames = "    compile_json_schema (xgrammar/compiler.py:205)\n    compile_grammar (vllm/v1/structured_output/backend_xgrammar.py:90)\n"
+    idle = "    get (queue.py:180)\n    _process_input_queue (vllm/v1/engine/core.py:1270)\n"
+    spy = (
+        "# captured_at 2026-07-01T10:0{}:30Z host node0\nProcess 310: VLLM::EngineCore\nPython v3.12.11 (/usr/bin/python3.12)\n\n"
+        'Thread 310 (idle): "MainThread"\n' + idle + 'Thread 344 (active): "ThreadPoolExecutor-0_0"\n' + frames
+    )
+    log = Log().flow(-100, 1)
+    for at in range(10, 200, 10):
+        log.stats(at, 0.0, 0, 3, 0.0)
+    looks = {"core_pyspy_1_txt": spy.format(1), "core_pyspy_2_txt": spy.format(2)}
+    assert told(tmp_path, node0=log, **looks).grade("grammar-compile-blocking") == "established"
+    (tmp_path / "served").mkdir()
+    served = told(tmp_path / "served", node0=Log().flow(-100, 200), **looks)
+    assert "grammar-compile-blocking" not in served.by_id  # beside a loop that serves it holds up nobody else
