@@ -159,3 +159,22 @@ def test_a_worker_that_ended_before_it_was_ready_did_not_end_while_the_engine_wa
     )
     report = told(node0=text)
     assert report.root.rank == 0 and not any("while the engine was up" in f.title for f in report.findings)
+
+
+def test_what_the_platform_did_is_told_where_no_engine_was_heard(told):
+    evicted = "4m11s       Warning   Evicted               pod/llm-0    The node was low on resource: memory.\n"
+    unwell = (
+        "  Warning  Unhealthy   25m (x3 over 25m)  kubelet  Liveness probe failed: HTTP probe failed with statuscode: 404\n"
+        "  Normal   Killing     25m                kubelet  Container llm failed liveness probe, will be restarted\n"
+    )
+    assert ids(told(events=evicted))["pod-evicted"] is FindingRole.CONTEXT
+    assert "container-restarted" in ids(told(events=unwell))
+
+
+@pytest.mark.parametrize(
+    ("reason", "heard"), [("Failed due to an unknown reason from another rank", True), ("Aborted by AbortReq.", False)]
+)
+def test_a_request_without_its_blocks_is_mentioned_and_nobody_blamed(told, reason, heard):
+    line = f"[2026-09-01 10:00:0{{n}} TP1] Decode transfer failed for request rank=1 rid='a' room=7 with exception KVTransferError(bootstrap_room=7): {reason}\n"
+    report = told(decode0=line.format(n=1) + line.format(n=2))
+    assert any(f.id == "kv-transfer-peer-gone" for f in report.findings) is heard and report.root.finding is None

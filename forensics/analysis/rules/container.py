@@ -10,6 +10,7 @@ from forensics.analysis.view import View
 from forensics.model import ContainerStatus, Finding, FindingRole, Grade, PlatformEvent, Severity
 
 RESTARTS = ("BackOff", "CrashLoopBackOff", "Killing")
+SAYS = ("restarting failed container", "failed liveness probe")
 MEANING = {
     137: "SIGKILL, whoever sent it",
     139: "a segmentation fault",
@@ -20,11 +21,12 @@ MEANING = {
 
 
 def evaluate(view: View) -> Iterator[Finding]:
+    yield from _evicted(view)
     engines = {n for e in view.case.engines for n in e.nodes}
     mine = [c for c in view.case.of(ContainerStatus) if c.node in view.nodes or (c.node not in engines and len(view.case.engines) == 1)]
     again = [c for c in mine if c.restarts]
     events = [p for p in view.on_nodes(PlatformEvent) if p.reason in RESTARTS]
-    if not again and not any("restarting failed container" in p.text for p in events):
+    if not again and not any(w in p.text for p in events for w in SAYS):
         return
     first = again[0] if again else None
     how = ""
@@ -32,7 +34,8 @@ def evaluate(view: View) -> Iterator[Finding]:
         code = f"exit code {first.exit_code}" + (f": {MEANING[first.exit_code]}" if first.exit_code in MEANING else "")
         how = "; it ended last with " + ", ".join(w for w in (first.reason, code if first.exit_code is not None else "") if w)
     started = f", the last time at {iso(first.started.earliest_ns)}" if first and first.started else ""
-    times = f"{first.restarts} times" if first and first.restarts else "after it failed"
+    unwell = any(SAYS[1] in p.text for p in events)
+    times = f"{first.restarts} times" if first and first.restarts else "for a liveness probe that failed" if unwell else "after it failed"
     yield view.finding(
         "container-restarted",
         Grade.ESTABLISHED,
@@ -46,6 +49,25 @@ def evaluate(view: View) -> Iterator[Finding]:
     )
 
 
+def _evicted(view: View) -> Iterator[Finding]:
+    gone = [p for p in view.on_nodes(PlatformEvent) if p.reason == "Evicted"]
+    if not gone:
+        return
+    about = ", ".join(dict.fromkeys(p.about for p in gone if p.about)) or "a pod"
+    yield view.finding(
+        "pod-evicted",
+        Grade.ESTABLISHED,
+        title=f"The platform evicted {about[:120]}: {gone[0].text[:200]}",
+        because=[p.ref for p in gone[:6]],
+        severity=Severity.WARNING,
+        role=FindingRole.CONTEXT,
+        nodes=list(dict.fromkeys(p.node for p in gone)),
+        since=next((p.at for p in gone if p.at), None),
+        does_not_show="who used up what the node lacked: the pod that is evicted is the one that may go first",
+        next_steps=["give the pod requests that it keeps to, and look at what else ran on the node"],
+    )
+
+
 def _applies(view: View) -> str:
     told = bool(view.case.of(ContainerStatus)) or bool(view.case.of(PlatformEvent))
     return "" if told else "no platform told of a container"
@@ -53,9 +75,10 @@ def _applies(view: View) -> str:
 
 RULE = Rule(
     name="container",
-    emits=("container-restarted",),
+    emits=("container-restarted", "pod-evicted"),
     about="The container that the engine runs in was restarted by its platform.",
     applies=_applies,
+    of_nodes=True,
     evaluate=evaluate,
     false_positives="Restarts that are counted over the life of a pod may be weeks old.",
 )
