@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from forensics.analysis.rules._afterwards import gone
+from forensics.analysis.rules._awaited import AWAITS, awaited, reason
 from forensics.analysis.rules._contract import Rule, grade
 from forensics.analysis.rules._raised import in_start, speaker
 from forensics.analysis.rules._victims import lost_peer
@@ -47,36 +47,10 @@ def evaluate(view: View) -> Iterator[Finding]:
                 next_steps=["compare with the duration of an earlier start before calling this a hang"],
             )
     elif not ready and not failed and not view.progress.measured and (waits := view.hits_of(*AWAITS)):
-        yield _waits(view, waits)
+        yield awaited(view, waits)
     if failed:
         yield _start_failed(view, failed)
     yield from _stopped(view)
-
-
-def _waits(view: View, waits: list[LogHit]) -> Finding:
-    """A log that begins amid a start, at the lines by which it asks again and again for what it needs."""
-    gpus = [h for h in waits if h.signature == AWAITS[0]]
-    told = gpus or waits
-    seconds = max((int(float(h.fields["seconds"])) for h in gpus), default=0)
-    ends = [h.at.earliest_ns for h in told if h.at]
-    seconds = max(seconds, round((max(ends) - min(ends)) / SECOND)) if ends else seconds
-    what = "Ray to give it GPUs" if gpus else "its engine cores"
-    return view.finding(
-        "startup-in-progress",
-        grade(observed=True),
-        title=f"The start waits for {what}, for {duration(seconds)} so far",
-        because=[h.ref for h in (told[0], told[-1])],
-        severity=Severity.WARNING if gpus else Severity.INFO,
-        since=told[0].began or told[0].at,
-        does_not_show="why: a node that did not join, GPUs that others hold, or an address that Ray knows by another name"
-        if gpus
-        else "how far the cores are: loading and compiling take minutes",
-        would_settle=["ray status", "ray list nodes"] if gpus else ["the cores' own lines", "stacks of the cores"],
-        next_steps=["compare the addresses that Ray knows with VLLM_HOST_IP of each node"] if gpus else [],
-    )
-
-
-AWAITS = ("vllm-ray-placement-wait", "vllm-cores-awaited")
 
 
 def _last_line(view: View) -> int | None:
@@ -101,7 +75,7 @@ def _start_failed(view: View, failed: list[LogHit]) -> Finding:
     return view.finding(
         "worker-start-failed",
         Grade.POSSIBLE if victim else grade(observed=bool(workers), agreeing=2),
-        title=f"{who} failed before it was ready{_reason(first)}",
+        title=f"{who} failed before it was ready{reason(first)}",
         because=[h.ref for h in (own or workers or failed)[:3]],
         severity=Severity.CRITICAL,
         role=FindingRole.ROOT if own and first.feeds in OF_STARTS and not _deeper(view, first) else FindingRole.CASCADE,
@@ -124,14 +98,6 @@ def _deeper(view: View, failed: LogHit) -> bool:
 
 def _victim(hit: LogHit) -> bool:
     return lost_peer(hit.fields.get("exc_type", ""), hit.fields.get("exc_message", ""))
-
-
-def _reason(hit: LogHit) -> str:
-    """What it said of why; a line that is itself the exception is its own reason."""
-    if hit.fields.get("exc_type"):
-        return f": {hit.fields['exc_type']} {hit.fields.get('exc_message', '')}".rstrip()
-    said = re.search(r"\b\w+Error: .{1,200}", hit.text)
-    return f": {said[0]}" if said else ""
 
 
 def _stopped(view: View) -> Iterator[Finding]:

@@ -207,3 +207,25 @@ READ_FAILED = (
 def test_a_read_of_the_prefill_side_that_failed_is_told(tmp_path: Path) -> None:
     told = report(tmp_path, node0__log=READ_FAILED)
     assert "kv-sender-failed" in {f.id for f in told.findings} and told.root.finding is None
+
+
+ASSERTED = (
+    "(VllmWorker rank=1 pid=4115) ERROR 07-27 22:31:27 [multiproc_executor.py:522] RuntimeError: CUDA error: device-side assert triggered"
+)
+
+
+def test_an_assertion_in_a_kernel_is_the_root(tmp_path: Path) -> None:
+    told = report(tmp_path, node0__log=ASSERTED)
+    assert causes(told) == {"cuda-device-assert"} and strong(told, "cuda-device-assert")[0].ranks == (1,)
+
+
+ZEROS = "\n".join(
+    f"DEBUG 09-24 15:06:{s} [metrics.py:486] Avg prompt throughput: 0.0 tokens/s, Avg generation throughput: 0.0 tokens/s, Running: 1 reqs, "
+    "Swapped: 0 reqs, Pending: 0 reqs, GPU KV cache usage: 5.3%, CPU KV cache usage: 0.0%."
+    for s in (13, 23, 33, 43)
+)
+
+
+def test_half_a_minute_without_tokens_that_is_all_a_log_shows_may_be_one_long_prompt(tmp_path: Path) -> None:
+    (found,) = strong(report(tmp_path, node0__log=ZEROS), "engine-stalled")
+    assert found.grade.value == "supported"
