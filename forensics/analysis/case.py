@@ -42,7 +42,7 @@ class Case:
     nodes: list[str] = field(default_factory=list)
     meta: dict[str, str] = field(default_factory=dict)
     judged: dict[str, list[Finding]] = field(default_factory=dict)
-    """Findings of each engine by its id, once all were judged: for rules that compare engines."""
+    """Findings of each engine by its id, those of an earlier life that broke among them: for rules that compare engines."""
     _by_type: dict[type[Observation], list[Observation]] = field(default_factory=lambda: defaultdict(list))
 
     def add(self, observations: Iterable[Observation]) -> None:

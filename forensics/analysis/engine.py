@@ -69,7 +69,7 @@ def judge(case: Case) -> Report:
     """Judge every engine of a case and put the worst one's verdict and root on top."""
     judged = [_examine(View(case, engine)) for engine in case.engines]
     hosts = _hosts(case)
-    case.judged = {j.view.engine.id: j.findings for j in judged}
+    case.judged = {j.view.engine.id: [*j.findings, *j.before] for j in judged}
     across = [r for r in rules() if r.across]
     for j in judged:
         made, results = run_rules(j.view, across)
@@ -162,7 +162,7 @@ def _broken_before(view: View) -> list[Finding]:
     """Findings of the newest earlier life that did not end well, as far as logs tell; each ended with that life at the latest."""
     for life in range(view.life - 1, max(-1, view.life - 1 - LIVES_BACK), -1):
         past = View(view.case, view.engine, life)
-        made = [f for rule in rules() if "log" in (*rule.requires, *rule.any_of) for f in run_rule(rule, past)[0]]
+        made = [f for rule in rules() if "log" in (*rule.requires, *rule.any_of) and not rule.across for f in run_rule(rule, past)[0]]
         if any(f.severity is Severity.CRITICAL and f.grade.strength >= Grade.SUPPORTED.strength for f in made):
             end = past.replaced_ns
             until = TimeRange(earliest_ns=end, latest_ns=end, basis="logged") if end is not None else None

@@ -24,6 +24,8 @@ CRASHES = (
     "ray-oom-kill",
     "kernel-panic",
 )
+EXHAUSTED = ("gpu-oom", "shm-exhausted")
+"""What an engine may outlive: where it is the root, it did not."""
 FAILED_STARTS = ("rendezvous-peer-missing", "address-in-use")
 """No crash, but the end of an engine all the same where they are grave."""
 
@@ -39,7 +41,7 @@ def evaluate(view: View) -> Iterator[Finding]:
             if nodes:
                 yield view.finding(
                     "crash-on-other-node",
-                    Grade.ESTABLISHED,
+                    max((f.grade for f in found), key=lambda g: g.strength),  # as certain as that crash
                     title=f"Another engine crashed, on {', '.join(nodes)}: {first.title}",
                     because=[ref for f in found[:3] for ref in f.because[:2]],
                     severity=Severity.WARNING,
@@ -55,7 +57,8 @@ def evaluate(view: View) -> Iterator[Finding]:
 
 
 def _crash(f: Finding) -> bool:
-    return f.id in CRASHES and f.grade.strength >= Grade.SUPPORTED.strength
+    ended = f.id in CRASHES or (f.id in EXHAUSTED and f.role is FindingRole.ROOT)
+    return ended and f.grade.strength >= Grade.SUPPORTED.strength
 
 
 def _none(view: View) -> Finding:

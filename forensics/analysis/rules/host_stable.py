@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from forensics.analysis.rules._contract import Rule, grade
+from forensics.analysis.rules._machine import troubles
 from forensics.analysis.view import View
 from forensics.model import CrashRecord, Finding, KernelEvent, KernelSpan, LogSpan
 
@@ -20,14 +21,24 @@ def evaluate(view: View) -> Iterator[Finding]:
         return
     unread = sorted(set(view.nodes) - {s.node for s in spans})
     limits = f"anything about {', '.join(unread)}, whose kernel log was not read" if unread else "failures that silence the kernel too"
+    late = [n for n in nodes if _begins_late(view, [s for s in quiet if s.node == n])]
+    if late:
+        limits += f"; what the kernel of {', '.join(late)} said when the trouble began: the log that was read begins later"
     yield view.finding(
         "host-stable",
-        grade(observed=True),
+        grade(observed=True, whole=not late),
         title=f"The kernel of {', '.join(nodes)} reported no grave Xid, machine check, OOM kill, hung task, reboot or link failure",
         because=[s.ref for s in quiet[:6]],
         nodes=nodes,
         does_not_show=limits,
     )
+
+
+def _begins_late(view: View, spans: list[KernelSpan]) -> bool:
+    """Whether the first line that was kept is later than the beginning of the trouble: the ring has wrapped, or it was cut."""
+    onset = min((t.earliest_ns for t, _ in troubles(view)), default=None)
+    begun = [s.at.earliest_ns for s in spans if s.at]
+    return onset is not None and bool(begun) and min(begun) > onset
 
 
 def _rebooted(view: View, event: KernelEvent) -> bool:
@@ -45,5 +56,6 @@ RULE = Rule(
     requires=("kernel",),
     of_nodes=True,
     evaluate=evaluate,
-    false_positives="A ring buffer that has wrapped no longer holds the time in question.",
+    false_positives="A ring buffer that has wrapped no longer holds the time in question: then it is no more than supported.",
+    references=("Linux kernel/printk/printk.c: the oldest lines of the ring are overwritten",),
 )

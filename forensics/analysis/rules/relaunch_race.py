@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from forensics.analysis.rules._contract import Rule, grade
 from forensics.analysis.rules._lived_on import served
 from forensics.analysis.rules._rendezvous import MISSING, absences
+from forensics.analysis.rules.lifecycle import OF_STARTS
 from forensics.analysis.times import duration, iso
 from forensics.analysis.view import View
 from forensics.model import EvidenceRef, Finding, FindingRole, Severity, TimeRange
@@ -41,7 +42,7 @@ def evaluate(view: View) -> Iterator[Finding]:
 
 def _failed_in_init(view: View) -> list[EvidenceRef]:
     """Lines that say that this life did not come together; [] where it served, or failed for another reason."""
-    if served(view):
+    if served(view) or any(h.role == "root" and h.feeds not in (*RACES, *OF_STARTS, MISSING) for h in view.hits):
         return []
     absent = [a.hit.ref for a in absences(view)]
     other = [h.ref for h in view.feeding(*RACES) if h.role in ("cascade", "root")]
@@ -55,5 +56,5 @@ RULE = Rule(
     requires=("log",),
     evaluate=evaluate,
     false_positives="A start that failed for a reason of its own (memory, a missing file): its lines do not speak of ranks or ports.",
-    references=(MISSING, "address-in-use"),
+    references=("torch c10d TCPStore.cpp", "torch c10d socket.cpp: the address is in use"),
 )

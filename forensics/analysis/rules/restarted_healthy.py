@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from forensics.analysis.episodes import point
@@ -15,6 +16,7 @@ from forensics.model import Finding, FindingRole, PlatformEvent, Severity
 RECENT_NS = 30 * SECOND
 """Movement that was told this shortly before an end says that the engine was well then: stats lines are ten seconds apart."""
 PROBES_NS = 900 * SECOND
+LIVENESS = re.compile(r"(?i)fail\w* (?:liveness|startup) probe|will be restarted|unhealthy")
 
 
 def evaluate(view: View) -> Iterator[Finding]:
@@ -51,17 +53,22 @@ def _end(view: View) -> tuple[int | None, list[PlatformEvent]]:
 
 
 def _finding(view: View, end: int, probes: list[Probe], moved: list[Interval], why: list[PlatformEvent]) -> Finding:
+    # who stops an engine gives no reason: that it was for the probe only the platform says
+    said = any(LIVENESS.search(e.text) and (e.at is None or abs(e.at.earliest_ns - end) <= PROBES_NS) for e in why)
     after = [p for p in probes if p.at and moved[-1].until_ns and moved[-1].until_ns >= p.at.latest_ns]
     return view.finding(
         "healthy-engine-restarted",
-        grade(observed=bool(after), agreeing=2),
-        title=f"The engine was restarted at {iso(end)} for a failed probe, while tokens flowed ({moved[-1].rate or 0:g} tokens/s)",
+        grade(observed=bool(after) and said, agreeing=2),
+        title=f"The engine was ended at {iso(end)} {'for' if said else 'after'} a failed probe, while tokens flowed "
+        f"({moved[-1].rate or 0:g} tokens/s)",
         because=[probes[0].ref, probes[-1].ref, *moved[-1].refs, *(e.ref for e in why[:2])],
         severity=Severity.WARNING,
         role=FindingRole.ROOT,
         since=probes[0].at,
         until=point(end),
-        does_not_show="why the probe got no answer in time" if probes[-1].late else "why the probe was answered as it was",
+        does_not_show=("why the probe got no answer in time" if probes[-1].late else "why the probe was answered as it was")
+        + ("" if said else "; that the probe is why: whoever rolls out a new version stops it in the same way"),
+        would_settle=[] if said else ["the platform's events around that moment (kubectl get events)"],
         next_steps=["let the probe ask for progress, or give it a longer limit: the restart lost the requests and the cache"],
     )
 
@@ -73,4 +80,5 @@ RULE = Rule(
     requires=("log",),
     evaluate=evaluate,
     false_positives="A restart for another reason (a new version) in the minutes after a failed probe.",
+    references=("Kubernetes pkg/kubelet/kuberuntime: Container NAME failed liveness probe, will be restarted",),
 )
