@@ -149,6 +149,8 @@ class ProgressSample(Observation, frozen=True, kw_only=True, omit_defaults=True)
     """How many times between tokens that is the mean of: with both, two samples tell the mean between them."""
     step: bool = False
     """A line that is printed with a step: that it stands there is movement, whatever its figures say."""
+    rank: int | None = None
+    """Who prints it, where each rank prints its own."""
     sample: int = 0
 
 

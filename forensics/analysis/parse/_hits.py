@@ -137,6 +137,7 @@ def _progress(fields: dict[str, str], line: Line, inp: Input, step: bool = False
         via="log",
         dp_rank=str(int(fields.get("engine") or (replica[1] if replica else 0))),
         step=step,
+        rank=line.rank,
         counters={"steps": float(fields["iteration"])} if fields.get("iteration") else {},
         running=number("running"),
         waiting=number("waiting"),

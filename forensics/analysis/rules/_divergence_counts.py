@@ -43,8 +43,10 @@ def _recorded(view: View) -> Finding | None:
         sure = grade(observed=True, alternatives=["numbered within the communicator"] * group.mixed, whole=group.whole)
         if different := _different(group):
             text = "; ".join(f"rank {p.rank} in {p.pending} number {p.pending_seq}" for p in different[:4])
-            ranks = sorted(p.rank for p in different)
-            return _finding(view, sure, f"Ranks stand at different collectives: {text}", [*refs, *why], ranks, None, FindingRole.ROOT)
+            ranks = _odd(group, different) or sorted(p.rank for p in different)
+            since = min((p.at for p in different if p.at), key=lambda t: t.earliest_ns, default=None) if group.via == "log" else None
+            since = since or (view.stall.since if view.stall else None)
+            return _finding(view, sure, f"Ranks stand at different collectives: {text}", [*refs, *why], ranks, since, FindingRole.ROOT)
         if group.behind:
             late = [p.rank for p in group.behind]
             lead = max(p.count for p in group.ahead)
@@ -62,6 +64,15 @@ def _different(group: Group) -> list[Position]:
         if p.pending and p.pending_seq is not None:
             by_seq.setdefault(p.pending_seq, {}).setdefault(p.pending, p)
     return next((list(found.values()) for found in by_seq.values() if len(found) > 1), [])
+
+
+def _odd(group: Group, different: list[Position]) -> list[int]:
+    """The one rank of the whole group that waits in another operation than all the others, several of them; [] where none is alone."""
+    if len(different) != 2 or not group.whole:
+        return []
+    waiting = [p for p in group.positions.values() if p.pending_seq == different[0].pending_seq]
+    lone = [d for d in different if sum(p.pending == d.pending for p in waiting) == 1]
+    return [lone[0].rank] if len(lone) == 1 and len(waiting) == len(group.positions) > 2 else []
 
 
 def _gave_up(view: View) -> Finding | None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from forensics.analysis.rules._contract import Rule, grade
+from forensics.analysis.times import SECOND
 from forensics.analysis.view import View
-from forensics.model import Finding, FindingRole, LogHit, Severity
+from forensics.model import Finding, FindingRole, LogHit, ProgressSample, Severity
 
+Told = LogHit | ProgressSample
+SAME_STEP_NS = 60 * SECOND
+"""Ranks of one replica print a step within moments; the same number at another time is another run's."""
 STEP = ("step", "iteration", "iter")
 """Fields that number a step."""
 BATCH = ("scheduled", "context_requests", "ctx", "generation_requests", "gen", "allowed", "tokens", "states")
@@ -15,7 +20,17 @@ BATCH = ("scheduled", "context_requests", "ctx", "generation_requests", "gen", "
 
 
 def evaluate(view: View) -> Iterator[Finding]:
-    steps: dict[tuple[str, int], dict[int, tuple[dict[str, str], LogHit]]] = {}
+    steps: dict[tuple[str, int], dict[int, tuple[dict[str, str], Told]]] = {}
+    for s in view.of(ProgressSample):
+        # lines that every rank prints with each step, numbered; a restart counts anew
+        if not (s.step and s.rank is not None and s.at and "steps" in s.counters and s.running is not None) or view.past:
+            continue
+        peers = steps.setdefault(("", int(s.counters["steps"])), {})
+        apart = [s.at.earliest_ns - other.at.earliest_ns for _, other in peers.values() if other.at]
+        if max(apart, default=0) > SAME_STEP_NS:
+            peers.clear()
+        if min(apart, default=0) >= -SAME_STEP_NS:
+            peers[s.rank] = ({"requests": f"{s.running:g}"}, s)
     for hit in view.hits:
         number = next((hit.fields[f] for f in STEP if hit.fields.get(f, "").isdigit()), None)
         batch = {f: hit.fields[f] for f in BATCH if hit.fields.get(f)}
@@ -33,8 +48,8 @@ def _finding(
     view: View,
     signature: str,
     step: int,
-    ranks: dict[int, tuple[dict[str, str], LogHit]],
-    steps: dict[tuple[str, int], dict[int, tuple[dict[str, str], LogHit]]],
+    ranks: dict[int, tuple[dict[str, str], Told]],
+    steps: dict[tuple[str, int], dict[int, tuple[dict[str, str], Told]]],
 ) -> Finding:
     held = {rank: ", ".join(f"{k} {v}" for k, v in batch.items()) for rank, (batch, _) in ranks.items()}
     # that the steps before agree shows that these ranks share a batch, as those of one replica do
@@ -51,12 +66,19 @@ def _finding(
         because=[h.ref for h in hits[:6]],
         severity=Severity.CRITICAL if ended else Severity.WARNING,
         role=FindingRole.ROOT if ended and agreed else FindingRole.CONTEXT,
-        processes=[w for w in view.workers if w.rank and w.rank.rank in ranks],
-        ranks=sorted(ranks),
+        processes=[w for w in view.workers if w.rank and w.rank.rank in (_alone(held) or ranks)],
+        ranks=_alone(held) or sorted(ranks),
         since=min(dated, key=lambda t: t.earliest_ns, default=None),
         does_not_show="which of them decided rightly, and on what they decided differently",
         would_settle=["what each rank admitted and refused at that step, and the free blocks that it counted"],
     )
+
+
+def _alone(held: dict[int, str]) -> list[int]:
+    """The one rank that holds something else than all its peers, of which there are several; [] where there is no such one."""
+    most, count = Counter(held.values()).most_common(1)[0]
+    odd = [rank for rank, batch in held.items() if batch != most]
+    return odd if len(odd) == 1 and count >= 2 else []
 
 
 RULE = Rule(
