@@ -178,3 +178,16 @@ def test_a_request_without_its_blocks_is_mentioned_and_nobody_blamed(told, reaso
     line = f"[2026-09-01 10:00:0{{n}} TP1] Decode transfer failed for request rank=1 rid='a' room=7 with exception KVTransferError(bootstrap_room=7): {reason}\n"
     report = told(decode0=line.format(n=1) + line.format(n=2))
     assert any(f.id == "kv-transfer-peer-gone" for f in report.findings) is heard and report.root.finding is None
+
+
+def test_what_ranks_said_below_an_answer_of_ras_is_read_too(told):
+    ras = (
+        "NCCL version 2.26.2 compiled with CUDA 12.4\nCUDA runtime version 12040, driver version 12040\n\nJob summary\n===========\n\n"
+        "Communicators... (0.01s)\n=============\n\n    0         1         2         4         8         8   RUNNING      OK\n\nErrors\n======\n\n"
+    )
+    assert told(node0=ras + WATCHDOG.format(r=6)).verdict.state == "stalled"
+
+
+def test_no_crash_is_not_told_of_a_log_that_ends_in_exhausted_memory(told):
+    line = "2026-09-01 10:00:00 [rank5]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 5 has a total capacity of 79.11 GiB of which 1.20 GiB is free.\n"
+    assert "no-crash-found" not in ids(told(node0=line))

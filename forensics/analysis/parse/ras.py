@@ -13,11 +13,12 @@ from typing import Any
 
 import msgspec
 
-from forensics.analysis.parse._base import Input, Parser, Sink
+from forensics.analysis.parse._base import TEXT_BYTES, Input, Parser, Sink
 from forensics.analysis.parse._names import plain
 from forensics.analysis.parse._sheets import Sheet, body, sheets
 from forensics.model import CommunicatorStatus, EvidenceRef, TimeRange
 
+_LOGGED = re.compile(rb"(?m)^\[rank\d{1,6}\]:|ProcessGroupNCCL\.cpp:\d|^\S{1,80}:\d{1,9}:\d{1,9} \[\d{1,4}\] .{0,80}NCCL (?:WARN|INFO)")
 RANKS_MAX = 65536
 _JSON = re.compile(r"(?m)^\{\s*$|^\{\s*\"nccl_version\"")
 _HEAD = re.compile(r"^NCCL version \S+ compiled with CUDA \S+")
@@ -36,6 +37,11 @@ _NUMBERS = re.compile(r"(\d{1,7})(?:-(\d{1,7}))?")
 def parse(inp: Input, sink: Sink) -> None:
     for sheet in sheets(inp):
         (_json if _JSON.search(sheet.text) else _text)(inp, sheet, sink)
+    if _LOGGED.search(bytes(inp.data[:TEXT_BYTES])):
+        # a report quotes what the ranks said beside what RAS answered
+        from forensics.analysis.parse.log import parse as parse_log
+
+        parse_log(inp, sink)
 
 
 class _Comm:
