@@ -33,11 +33,7 @@ FILE_NS, NAMED_NS = 2 * 86400 * 10**9, 31 * 86400 * 10**9
 """How much later than its file's time, or than a date that it names, a line without a year may be."""
 OLDEST_NS = 1_640_995_200 * 10**9
 """2022: a file older than that has lost its time in an archive."""
-WHOLE_BYTES = 64 * 1024 * 1024
-"""So much of a file is given to parsers other than those of logs, which read theirs piece by piece."""
-LOGS = ("log", "journal")
-"""Parsers that read a log of any size."""
-JOINED = (*LOGS, "kernel")
+JOINED = ("log", "kernel")
 """Parsers of what is rotated."""
 _PID = re.compile(r"(?:^|[._-])pid-?(\d+)")
 _SAMPLE = re.compile(r"\.(\d+)\.\w+$")
@@ -58,9 +54,10 @@ def read_inputs(paths: Sequence[str | Path]) -> Case:
             case.unread.append(str(error))
             continue
         for source in sources:
-            case.inputs.append(source.label)
-            seen_anything = _read_source(source, case) or seen_anything
-            case.unread += source.losses
+            with source:
+                case.inputs.append(source.label)
+                seen_anything = _read_source(source, case) or seen_anything
+                case.unread += source.losses
     unite(case)
     date_kernel(case)
     join_gpus(case)
@@ -229,9 +226,6 @@ def _read_item(item: Item, node: str, calendar: Calendar, ahead: _Ahead, case: C
     except OSError as error:
         case.unread.append(f"{item.name}: {error.strerror or error}")
         return False
-    if parser.name not in LOGS and len(data) > WHOLE_BYTES:
-        case.unread.append(f"{item.name}: larger than {WHOLE_BYTES >> 20} MiB: its end was not read")
-        data = data[:WHOLE_BYTES]
     known = _parsed(parser, _input(item, node, data, _zoned(calendar, parser, node, ahead), ahead), case)
     if evidence and evidence.truncated and parser.name != "log":
         case.unread.append(f"{item.name}: cut while it was taken")
@@ -268,18 +262,15 @@ def _input(item: Item, node: str, data: Buffer, calendar: Calendar, ahead: _Ahea
 
 def _parsed(parser: Parser, inp: Input, case: Case) -> bool:
     """Run a parser; whether it found anything."""
+    if parser.name != "log" and len(inp.data) > TEXT_BYTES:
+        case.unread.append(f"{inp.name}: only its first {TEXT_BYTES >> 20} MiB were read")
+        inp = replace(inp, data=bytes(inp.data[:TEXT_BYTES]))
     sink = Sink()
-    try:
-        parser.parse(inp, sink)
-    except Exception as error:
-        # what was read before the fault stands; the fault itself is a line of the report, whatever it is
-        case.unread.append(f"{inp.name}: {parser.name} parser gave up: {type(error).__name__}: {str(error)[:200]}")
+    parser.run(inp, sink)
     case.add(sink.observations)
     for info in sink.processes:
         case.add_process(info)
     case.unread += sink.notes
-    if parser.name != "log" and len(inp.data) > TEXT_BYTES:  # documents are read whole, everything else as one text
-        case.unread.append(f"{inp.name}: only its first {TEXT_BYTES >> 20} MiB were read")
     return bool(sink.observations or sink.processes)
 
 

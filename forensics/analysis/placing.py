@@ -19,7 +19,8 @@ _KIND = re.compile(
 
 def machines(names: Iterable[str], node_of: Callable[[str], str]) -> set[str]:
     """The machines that the logs of a folder are of, by their names. One of which only the kernel's log is there runs no engine."""
-    found, kernels = set(), set()
+    found: set[str] = set()
+    kernels: set[str] = set()
     for name in names:
         base = name.rsplit("/", 1)[-1]
         if _LOG.search(base) and not _KERNEL.fullmatch(base.split(".", 1)[0].lower()):

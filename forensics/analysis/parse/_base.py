@@ -43,7 +43,8 @@ class Input:
     boot_ns: int | None = None
     """When the node booted: it dates kernel lines that count from there."""
     parts: tuple[tuple[int, str], ...] = ()
-    """Of a rotated log: (number of its first line, name) of each file that was joined, in order."""
+    """Of a rotated log: (number of its first line, name) of each file that was joined, in order. A first line below 1: what stands above
+    `data` in the file is not part of it."""
     markers: tuple[tuple[str, str], ...] = ()
     """(patch name, log_marker) of the operator's patches: looked for in logs."""
 
@@ -60,12 +61,16 @@ class Input:
         return EvidenceRef(source=name, locator=locator, quote=" ".join(quote.split())[:QUOTE_CHARS])
 
     def _part(self, locator: str) -> tuple[str, str]:
-        """The file and the line in it that a line of a joined log is."""
-        if self.parts and (m := re.fullmatch(r"line (\d+)", locator)):
-            number = int(m[1])
-            first, name = self.parts[max(0, bisect.bisect_right(self.parts, (number, "\U0010ffff")) - 1)]
-            return name, f"line {number - first + 1}"
-        return self.name, locator
+        """The file and the lines in it that lines of a joined log are; lines of several files stay as they are counted."""
+        m = re.fullmatch(r"(lines?) (\d+)(?:-(\d+))?", locator) if self.parts else None
+        if m is None:
+            return self.name, locator
+        numbers = [int(n) for n in m.groups()[1:] if n]
+        homes = {self.parts[max(0, bisect.bisect_right(self.parts, (n, "\U0010ffff")) - 1)] for n in numbers}
+        if len(homes) > 1:
+            return self.name, locator
+        first, name = homes.pop()
+        return name, f"{m[1]} {'-'.join(str(n - first + 1) for n in numbers)}"
 
 
 @dataclass
@@ -98,3 +103,10 @@ class Parser:
     parse: Callable[[Input, Sink], None]
     binary: bool = False
     """Whether its files hold NUL bytes: no parser of text may guess at those."""
+
+    def run(self, inp: Input, sink: Sink) -> None:
+        """Parse; what was read before a fault stands, and the fault itself is a line of the report, whatever it is."""
+        try:
+            self.parse(inp, sink)
+        except Exception as error:
+            sink.note(f"{inp.name}: {self.name} parser gave up: {type(error).__name__}: {str(error)[:200]}")

@@ -111,7 +111,7 @@ def _stat(inp: Input, sheet: Sheet, sink: Sink, line: str, number: int) -> None:
         cpu = (int(fields[11]) + int(fields[12])) / TICKS_PER_SECOND
         threads, rss = int(fields[17]), int(fields[21]) * 4096
     except (ValueError, IndexError):
-        sink.note(f"{inp.name}: line {number} is cut")
+        sink.note(f"{inp.name}: {inp.ref(f'line {number}').locator} is cut")
         return
     pid = sheet.inp.pid if sheet.inp.pid is not None else tid
     ref = inp.ref(f"line {number}", f"{comm} {fields[0]} cpu={cpu:.2f} s")

@@ -63,11 +63,15 @@ def parser(find: Callable[[str, str, str], Parser | None]) -> Parser:
                 sink.note(f"{inp.name}: line {number + 1}: what `{plain(command, 80)}` printed was not recognised by any parser")
                 continue
             pid = _PROC_PID.search(command)
-            # empty lines in place of what stands above: the numbers of lines stay those of the file
-            data = ("\n" * (number + 1) + text).encode() if text.lstrip()[:1] not in ("{", "[") else text.encode()
-            sample = inp.sample + taken[found.name]
+            part = replace(
+                now,
+                data=text.encode(),
+                sample=inp.sample + taken[found.name],
+                pid=int(pid[1] or pid[2]) if pid else now.pid,
+                parts=((-number, inp.name),),  # lines are counted in the file
+            )
             taken[found.name] += 1
-            found.parse(replace(now, data=data, sample=sample, pid=int(pid[1] or pid[2]) if pid else now.pid), sink)
+            found.run(part, sink)
 
     def recognise(name: str, head: str) -> bool:
         lines = [line for line in head.split("\n") if line.strip() and not is_head(line)]

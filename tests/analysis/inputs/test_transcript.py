@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from forensics.analysis import parse
-from forensics.model import FileSystemUse, GpuFault, MemorySample, ProcessState, ShmSegment, ThreadWait
+from forensics.model import FileSystemUse, GpuFault, GpuSample, MemorySample, ProcessState, ShmSegment, ThreadWait
 from tests.analysis.inputs import samples as s
 from tests.analysis.inputs.test_machine import of, read, when
 
@@ -60,3 +60,17 @@ def test_headings_of_other_texts_are_none(text):
 @pytest.mark.parametrize(("parser", "name", "text"), s.SAMPLES)
 def test_one_output_is_no_transcript(parser, name, text):
     assert not parse.TRANSCRIPT.recognise(name, text[:8192])
+
+
+def test_a_damaged_output_costs_none_of_the_others():
+    damaged = '$ kubectl get pods -o json\n{"apiVersion": "v1", "kind": "PodList", "items": [\n$ df -h /dev/shm\n'
+    sink = read(damaged + s.DF_H, "session.txt")
+    assert len(of(sink, FileSystemUse)) == 3
+    assert [n.startswith("session.txt: pods parser gave up") for n in sink.notes] == [True]
+
+
+def test_ranges_of_lines_are_counted_in_the_file():
+    sink = read(f"$ uptime\n\n$ nvidia-smi\n{s.GPU_TABLE}", "session.txt")
+    lines = f"$ uptime\n\n$ nvidia-smi\n{s.GPU_TABLE}".split("\n")
+    first, last = of(sink, GpuSample)[0].ref.locator.removeprefix("lines ").split("-")
+    assert "00000000:" in lines[int(first) - 1] and "MiB" in lines[int(last) - 1]
