@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from forensics.analysis.rules._contract import Rule, grade
-from forensics.analysis.stacks import IDLE
+from forensics.analysis.stacks import IDLE, ThreadView, frame_text, place
+from forensics.analysis.times import SECOND
 from forensics.analysis.view import View
 from forensics.model import EngineProcess, EvidenceRef, Finding, FindingRole, LogHit, Severity
 
+LONG_S = 20.0
+"""No step takes so long without a line."""
 JOINED, LEFT = ("vllm-dp-wave-joined",), ("vllm-dp-wave-done",)
 
 
 def evaluate(view: View) -> Iterator[Finding]:
     if view.moving or (view.stall is None and not view.events("timeout", "fatal")):
         return
-    found = _by_stacks(view) or _by_lines(view)
+    found = _by_stacks(view) or _by_cores(view) or _by_lines(view)
     if found is not None:
         yield found
 
@@ -50,6 +54,46 @@ def _by_stacks(view: View) -> Finding | None:
         workers=workers,
         sure=twice and whole and view.stall.grade.strength == 3,
     )
+
+
+def _by_cores(view: View) -> Finding | None:
+    """Cores that stand in the collective by which replicas agree whether there is work, and one that stands elsewhere in every look.
+
+    Where the cores call it they wait for each other, whatever the model is.
+    """
+    seen = [(core, thread) for core in view.cores if (thread := view.main_thread(core))]
+    if len(seen) < 2 or len(seen) != view.engine.dp_size or not all(t.moved is False and len(t.samples) > 1 for _, t in seen):
+        return None
+    inside = [(c, t) for c, t in seen if all(_AGREE.search(frame_text(s.frames)) for s in t.samples)]
+    outside = [(c, t) for c, t in seen if not any(_AGREE.search(frame_text(s.frames)) for s in t.samples)]
+    if not inside or not outside or len(inside) + len(outside) != len(seen) or len(outside) >= len(inside):
+        return None
+    names = [c.rank.dp if c.rank and c.rank.dp is not None else _number(c.label) for c, _ in outside]
+    stands = place(outside[0][1]) if outside[0][1].last.frames else None
+    where = f", in {stands.name} ({stands.file}:{stands.line})" if stands else ""
+    return _finding(
+        view,
+        [n for n in names if n is not None],
+        f"outside the collective in which the cores of {len(inside)} other replica(s) wait{where}",
+        refs=[*(t.last.ref for _, t in outside[:3]), *(t.last.ref for _, t in inside[:3])],
+        workers=[c for c, _ in outside],
+        # a long step of one replica holds up the others as well
+        sure=all(_span_s(t) >= LONG_S for _, t in seen) or (view.stall is not None and view.stall.grade.strength == 3),
+    )
+
+
+def _span_s(thread: ThreadView) -> float:
+    first, last = thread.samples[0].at, thread.last.at
+    return (last.earliest_ns - first.latest_ns) / SECOND if first and last else 0.0
+
+
+_AGREE = re.compile(r"(?m)^\S*(?:has_unfinished_dp|_has_global_unfinished_reqs|coordinate_batch_across_dp|num_tokens_across_dp) \(")
+"""Where a core, or the runner inside it, waits for its replicas."""
+
+
+def _number(label: str) -> int | None:
+    m = re.search(r"DP(\d{1,9})", label)
+    return int(m[1]) if m else None
 
 
 def _by_lines(view: View) -> Finding | None:
