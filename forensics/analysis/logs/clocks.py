@@ -12,8 +12,8 @@ import statistics
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from mmap import mmap
 
+from forensics.analysis.buffers import Buffer
 from forensics.analysis.logs._format import Peeled
 from forensics.analysis.logs.peel import Hint, peel
 from forensics.analysis.times import SECOND, Calendar, Stamp
@@ -82,7 +82,7 @@ def _moved(at: TimeRange, seconds: float) -> TimeRange:
     return TimeRange(earliest_ns=at.earliest_ns + by, latest_ns=at.latest_ns + by, basis=at.basis)
 
 
-def survey(data: bytes | mmap, calendar: Calendar, boot_ns: int | None = None, hint: Hint | None = None) -> Clocks:
+def survey(data: Buffer, calendar: Calendar, boot_ns: int | None = None, hint: Hint | None = None) -> Clocks:
     """Learn a file's clocks from lines of its head, middle and end (`data` is the file: bytes or a memory map)."""
     hint = hint or Hint()
     return measure((peel(line, hint) for line in _some_lines(data)), calendar, boot_ns)
@@ -161,7 +161,7 @@ def _named_zone(lines: list[Peeled]) -> int | None:
     return zone if count >= LEAST_LINES and count > 0.9 * sum(named.values()) else None
 
 
-def _some_lines(data: bytes | mmap) -> Iterable[str]:
+def _some_lines(data: Buffer) -> Iterable[str]:
     size = len(data)
     starts = (0,) if size <= 3 * SURVEY_BYTES else (0, size // 2, size - SURVEY_BYTES)
     length = size if len(starts) == 1 else SURVEY_BYTES

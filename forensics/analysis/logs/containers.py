@@ -8,15 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
-from mmap import mmap
 from typing import Any
 
 import msgspec
 
+from forensics.analysis.buffers import Buffer
 from forensics.analysis.logs._format import Peeled
 from forensics.analysis.logs.formats import docker_json, journald_json
-
-Buffer = bytes | mmap
 
 JOINED_BYTES = 1024 * 1024
 """Pieces of one long line are put together up to here."""

@@ -16,6 +16,8 @@ DEEPEST = 12
 """More prefixes than anybody stacks."""
 LEAD_CHARS = 240
 """How far into a line an engine's prefix is looked for behind text that nobody knows: a half-written line, a progress bar."""
+LINE_CHARS = 8192
+"""How far into a message a second writer is looked for."""
 RECORD_CHARS = 1024 * 1024
 """A longer JSON line is not decoded: it is no log record."""
 
@@ -64,8 +66,7 @@ def peel(text: str, hint: Hint | None = None) -> Peeled:
     """
     out = Peeled()
     text = text.rstrip(" \t\r\n\0")
-    if "\x1b" in text or "[0m" in text or ";0m" in text:
-        text = _plain(text, out)
+    text = _plain(text, out)
     known = hint.chain if hint is not None else ()
     chain: list[Format] = []
     position = 0
@@ -76,9 +77,7 @@ def peel(text: str, hint: Hint | None = None) -> Peeled:
             position = m.end()
         elif text[position] == "{" and (found := _record(text[position:], out)):
             form, text = found
-            position = 0
-            if "\x1b" in text or "[0m" in text or ";0m" in text:
-                text = _plain(text, out)
+            text, position = _plain(text, out), 0
         elif text[position] == "\ufeff":
             text, position = text[position:].lstrip("\ufeff"), 0
             continue
@@ -126,10 +125,6 @@ def peel_all(text: str, hint: Hint | None = None) -> list[Peeled]:
         last.message = said[: m.start()]
         found.append(peel(said[m.start() :], hint))
     return found
-
-
-LINE_CHARS = 8192
-"""How far into a message a second writer is looked for."""
 
 
 def _fitting(
@@ -195,6 +190,8 @@ def _behind(text: str, position: int, out: Peeled) -> int | None:
 
 def _plain(text: str, out: Peeled) -> str:
     """The text without its colours, also where a syslog daemon or a pager has spelt them out."""
+    if not ("\x1b" in text or "[0m" in text or ";0m" in text):
+        return text
     plain = _COLOUR.sub("", text)
     if len(plain) != len(text) and "colour" not in out.wrappers:
         out.wrappers += ("colour",)

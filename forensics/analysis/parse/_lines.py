@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import cast
 
 from forensics.analysis.logs import Hint, Peeled, peel, peel_all
 from forensics.analysis.logs.clocks import Clocks, survey
@@ -42,7 +41,7 @@ class Reader:
 
     def __init__(self, inp: Input) -> None:
         self.hint = Hint()
-        self.clocks: Clocks = survey(cast(bytes, inp.data), inp.calendar, inp.boot_ns, self.hint)
+        self.clocks: Clocks = survey(inp.data, inp.calendar, inp.boot_ns, self.hint)
         self._calendar: Calendar = inp.calendar
 
     def take_apart(self, text: str, number: int, near: TimeRange | None = None) -> Line:

@@ -14,7 +14,8 @@ _SINCE = re.compile(
     r"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d)?\s?(?:Z|[+-]\d\d:?\d\d)?)\s*$"
 )
 _UPTIME = re.compile(
-    r"^\s*\d\d:\d\d:\d\d up +(?:(\d{1,5}) days?, +)?(?:(\d{1,2}):(\d\d)|(\d{1,2}) min)?,? +(?:\d+ users?, +)?load averages?: ([\d.]+)"
+    r"^\s*\d\d:\d\d:\d\d up {1,9}(?:(\d{1,5}) days?, {1,9})?(?:(\d{1,2}):(\d\d)|(\d{1,2}) min)?"
+    r",? {1,9}(?:\d+ users?, {1,9})?load averages?: ([\d.]+)"
 )
 _LISTED = re.compile(r"^ *0 [0-9a-f]{32} [A-Z][a-z]{2} (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?: (UTC|GMT|[+-]\d\d:?\d\d))?")
 _BTIME = re.compile(r"^btime (\d{9,11})$")

@@ -38,19 +38,22 @@ def parse(inp: Input, sink: Sink) -> None:
     groups: dict[str, list[dict[str, Any]]] = {}
     for entry in entries:
         groups.setdefault(_word(entry.get("pg_id")), []).append(entry)
+    told, configured = _by_word(status), _by_word(config)
+    # gloo, which has one group in a dump, files it under an empty name
+    only = next(iter(configured.values())) if len(configured) == len(config) == 1 else {}
     for key in list(dict.fromkeys([*map(_word, status), *groups]))[:GROUPS_MAX]:
-        told = next((v for k, v in status.items() if _word(k) == key and isinstance(v, dict)), {})
-        _group(inp, sink, rank, key, told, groups.get(key, []), _config(config, key), _members(config, key))
+        mine = configured.get(key, {})
+        description = _word(mine.get("desc")) or _word(mine.get("name"))
+        _group(inp, sink, rank, key, told.get(key, {}), groups.get(key, []), description, _members(mine or only))
 
 
-def _config(config: dict[Any, Any], key: str) -> str:
-    return next((_word(v.get("desc")) or _word(v.get("name")) for k, v in config.items() if _word(k) == key and isinstance(v, dict)), "")
+def _by_word(value: dict[Any, Any]) -> dict[str, dict[Any, Any]]:
+    return {_word(k): v for k, v in value.items() if isinstance(v, dict)}
 
 
-def _members(config: dict[Any, Any], key: str) -> tuple[int, ...]:
-    """ "[0, 1, 2]" of the group; gloo, which has one group in a dump, files it under an empty name."""
-    listed = next((v for k, v in config.items() if isinstance(v, dict) and (_word(k) == key or len(config) == 1)), {})
-    return tuple(int(n) for n in re.findall(r"\d{1,6}", _word(listed.get("ranks")))[:GROUPS_MAX])
+def _members(config: dict[Any, Any]) -> tuple[int, ...]:
+    """ "[0, 1, 2]" of the group."""
+    return tuple(int(n) for n in re.findall(r"\d{1,6}", _word(config.get("ranks")))[:GROUPS_MAX])
 
 
 def _group(

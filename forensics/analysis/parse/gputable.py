@@ -14,11 +14,13 @@ from forensics.model import GpuFault, GpuProcess, GpuSample, TimeRange
 
 _BANNER = re.compile(r"^\| NVIDIA-SMI +\S+ ")
 _LOG = re.compile(r"^=+ ?NVSMI LOG ?=+\s*$")
+# of rows in which every run of blanks is one: a line of blanks alone would otherwise be divided in very many ways
 _GPU = re.compile(
-    r"^\| +(\d{1,3}) +(\S.*?) +(?:On|Off|N/A|ERR!|Disabled|Enabled)? *\| *([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]) "
+    r"^\| (\d{1,3}) (\S.*?) (?:(?:On|Off|N/A|ERR!|Disabled|Enabled) ?)?\| ?([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]) "
 )
-_STATE = re.compile(r"^\| *(?:\S+) +(\S+) +(?:P\d{1,2}|ERR!|N/A|Unknown\S*) +(\S+) */ *(\S+) *\|([^|]*)\|([^|]*)\|")
-_PROCESS = re.compile(r"^\| +(\d{1,3}) +(?:\S+ +\S+ +)?(\d{1,9}) +(?:[CGM+]{1,5}) +(.*?) +(\d+[KMG]iB|N/A|) *\|\s*$")
+_STATE = re.compile(r"^\| ?(?:\S+) (\S+) (?:P\d{1,2}|ERR!|N/A|Unknown\S*) (\S+) ?/ ?(\S+) ?\|([^|]*)\|([^|]*)\|")
+_PROCESS = re.compile(r"^\| (\d{1,3}) (?:\S+ \S+ )?(\d{1,9}) (?:[CGM+]{1,5}) (?:(.*?) )??(\d+[KMG]iB|N/A|) ?\|$")
+_BLANKS = re.compile(r"\s+")
 _SECTION = re.compile(r"^GPU ([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])\s*$")
 _PAIR = re.compile(r"^( *)(\S.{0,80}?) *: *(.*)$")
 
@@ -35,9 +37,11 @@ def _table(inp: Input, sheet: Sheet, sink: Sink, at: TimeRange | None) -> None:
     for number_, line in sheet.lines():
         if found := fault(line, number_, inp, sheet.inp):
             sink.add(found)
-        elif m := _GPU.match(line):
+            continue
+        row_text = _BLANKS.sub(" ", line.rstrip())
+        if m := _GPU.match(row_text):
             pending = (int(m[1]), plain(m[2]), pci(m[3]), number_)
-        elif pending and (m := _STATE.match(line)):
+        elif pending and (m := _STATE.match(row_text)):
             index, name, bus, row = pending
             pending = None
             used, _, total = m[4].partition("/")
@@ -61,7 +65,7 @@ def _table(inp: Input, sheet: Sheet, sink: Sink, at: TimeRange | None) -> None:
                     pci=bus,
                 )
             )
-        elif m := _PROCESS.match(line):
+        elif m := _PROCESS.match(row_text):
             sink.add(
                 GpuProcess(
                     node=sheet.inp.node,
@@ -69,7 +73,7 @@ def _table(inp: Input, sheet: Sheet, sink: Sink, at: TimeRange | None) -> None:
                     ref=inp.ref(f"line {number_}", line),
                     pid=int(m[2]),
                     index=int(m[1]),
-                    name=plain(m[3]),
+                    name=plain(m[3] or ""),
                     used_bytes=size(m[4]) if m[4] and m[4] != "N/A" else None,
                 )
             )

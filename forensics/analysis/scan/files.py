@@ -12,7 +12,7 @@ from concurrent.futures.process import BrokenProcessPool
 
 from forensics.analysis.buffers import Buffer
 from forensics.analysis.scan._base import EVERY_BYTES, PIECE_BYTES, STATS_CHOSEN, STATS_LINES, TAIL_BYTES, Candidate, Found
-from forensics.analysis.scan.fold import Fold, Group, Key
+from forensics.analysis.scan.fold import Fold, Group, Key, group_of
 from forensics.analysis.scan.literals import FALLBACK_NOTE, Plan, engine_of_search
 from forensics.analysis.scan.pieces import Chunk, Job, search
 
@@ -55,10 +55,7 @@ def scan(data: Buffer, plan: Plan, who: Callable[[str], tuple[str, str]]) -> Fou
             found.before.append(before)
             before += lines
         for key, group in chunk.groups.items():
-            if known := groups.get(key):
-                known.join(group)
-            else:
-                groups[key] = group
+            group_of(groups, key).join(group)
     found.lines = before + (1 if size and data[size - 1 :] != b"\n" else 0)
     if groups:
         _put_together(data, found, groups, plan, bool(few))

@@ -98,7 +98,7 @@ class Fold:
             key = self._unlike(literals, line, data, start)
         group = self.groups.get(key)
         if group is None:
-            group = self._group(key)
+            group = group_of(self.groups, key)
         group.count += 1
         (group.first if len(group.first) < FIRST else group.last).append((offset, literals))
 
@@ -116,7 +116,7 @@ class Fold:
                 key = (*key[:2], self._exception(key, data, start))
             elif len(self._texts) < SHAPES:
                 self._texts[text] = key
-        if len(shape.times) == 1 and text in self._texts:
+        if len(shape.times) == 1 and text in self._texts and (literals in self._recent or len(self._recent) < SHAPES):
             self._recent[literals] = shape.times[0]
         return key
 
@@ -124,11 +124,6 @@ class Fold:
         """The groups of the chunk that has ended."""
         groups, self.groups = self.groups, {}
         return groups
-
-    def _group(self, key: Key) -> Group:
-        if key not in self.groups and len(self.groups) >= GROUPS:
-            key = (b"", *key[1:])
-        return self.groups.setdefault(key, Group())
 
     def _learn(self, line: bytes, shape_of: bytes) -> _Shape:
         decoded = line.decode("utf-8", "replace")
@@ -150,7 +145,8 @@ class Fold:
             message, who = self._who(line.decode("utf-8", "replace"))
             which, status = self._fitting(literals, message)
             known = (who.encode("utf-8", "replace"), which, status)
-            self._peeled[shape_of] = (times + 1, known)
+            if times or len(self._peeled) < SHAPES:
+                self._peeled[shape_of] = (times + 1, known)
         return known
 
     def _fitting(self, literals: tuple[int, ...], message: str) -> tuple[str, str]:
@@ -172,8 +168,16 @@ class Fold:
         if times < TRACEBACKS or times % AGAIN == 0:
             trace = read_traceback(data[start : start + TRACEBACK_BYTES].decode("utf-8", "replace"), None)
             known = trace.exc_type if trace else ""
-        self._tracebacks[key] = times + 1, known
+        if times or len(self._tracebacks) < SHAPES:
+            self._tracebacks[key] = times + 1, known
         return known
+
+
+def group_of(groups: dict[Key, Group], key: Key) -> Group:
+    """The group of a key, new or known; where there are very many, who wrote a line is no longer told apart."""
+    if key not in groups and len(groups) >= GROUPS:
+        key = (b"", *key[1:])
+    return groups.setdefault(key, Group())
 
 
 def _without(line: bytes, spans: tuple[tuple[int, int], ...]) -> tuple[bytes, ...]:

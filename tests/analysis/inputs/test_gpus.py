@@ -341,3 +341,9 @@ def test_a_log_of_the_boot_before():
     assert span.previous_boot
     (span,) = of(read(s.JOURNAL, "gpu-a.kernel.log"), KernelSpan)
     assert not span.previous_boot
+
+
+def test_a_row_of_blanks_is_read_at_once():
+    rows = ["|   0   N/A  N/A  4711      C   " + " " * 3900, "|   0  NVIDIA H100 " + " " * 3900 + "x"]
+    sink = read(s.GPU_TABLE + "\n".join(rows) + "\n|    0   N/A  N/A      4711      C   two  words          4MiB |\n", "smi.txt")
+    assert [(p.name, p.used_bytes) for p in of(sink, GpuProcess) if p.pid == 4711] == [("two words", 4 << 20)]
