@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from forensics.analysis import analyze
 from tests.analysis.scene import IN_COLLECTIVE, WORKER, WORKER_IDLES
 
 RANK1 = WORKER + 1
@@ -118,3 +119,21 @@ def test_idle_workers_are_no_case_for_any_of_them(scene, tell):
     s.everywhere(WORKER, WORKER_IDLES)
     told = tell(s)
     assert not {"gil-held", "nccl-host-enqueue-deadlock", "gpu-kernel-not-terminating"} & set(told.by_id)
+
+
+def test_python_frames_alone_make_a_held_gil_possible_and_no_more(tmp_path):
+    spy = (
+        "# captured_at 2026-07-07T07:1{}:00Z host node0\nProcess 402: VLLM::Worker_TP1\nPython v3.12.11 (/usr/bin/python3.12)\n\n"
+        'Thread 402 (idle): "MainThread"\n    record (tap/ring.py:20)\n    execute_model (vllm/v1/worker/gpu_worker.py:447)\n'
+        "    worker_busy_loop (vllm/v1/executor/multiproc_executor.py:680)\n"
+        'Thread 477 (active+gil): "tap-writer"\n    search (re/__init__.py:177)\n    scrub (tap/scrub.py:52)\n    run (threading.py:1012)\n'
+    )
+    line = (
+        "(APIServer pid=1) INFO 07-07 07:0{}:00 [loggers.py:248] Engine 000: Avg prompt throughput: 0.0 tokens/s, Avg generation throughput: "
+        "{} tokens/s, Running: 2 reqs, Waiting: 0 reqs, GPU KV cache usage: 1.0%, Prefix cache hit rate: 0.0%"
+    )
+    (tmp_path / "node0.log").write_text("\n".join([line.format(1, 40.0), line.format(2, 41.0), *(line.format(m, 0.0) for m in (3, 4, 5))]))
+    for k in (1, 2):
+        (tmp_path / f"node0.pid402.pyspy.{k}.txt").write_text(spy.format(k))
+    found = {f.id: f for f in analyze([tmp_path]).findings}
+    assert found["gil-held"].grade.value == "possible" and found["gil-held"].role.value == "context"

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from forensics.analysis.rules._contract import Rule, grade
 from forensics.analysis.stacks import ThreadView, frame_text, motion, place
 from forensics.analysis.view import View
-from forensics.model import EngineProcess, Finding, FindingRole, Role, Severity
+from forensics.model import EngineProcess, Finding, FindingRole, Grade, Role, Severity
 
 _TAKES = r"(?m)^(?:take_gil|_?PyEval_(?:AcquireThread|RestoreThread)|PyGILState_Ensure|acquire_gil) \("
 """Native frames of a thread that waits for the lock."""
@@ -25,12 +25,43 @@ def evaluate(view: View) -> Iterator[Finding]:
         waiting = [t for t in threads if t not in holding and len(t.samples) > 1 and t.moved is False and _takes(t)]
         if len(holding) == 1 and waiting:
             yield _held(view, process, holding[0], waiting)
+        elif len(holding) == 1 and not holding[0].main and view.stall and not _native(threads) and (blocked := _blocked(threads)):
+            yield _maybe(view, process, holding[0], blocked)
 
 
 def _takes(thread: ThreadView) -> bool:
     """In its last look: native frames are read only once an engine is known to stand still."""
     last = thread.last
     return _TAG in last.tags or re.search(_TAKES, frame_text(last.shown[:12])) is not None
+
+
+def _native(threads: list[ThreadView]) -> bool:
+    """Whether native frames were read: then a thread that waits for the lock would show it."""
+    return any(s.mixed or any(".so" in f.file for f in s.shown) for t in threads for s in t.samples)
+
+
+def _blocked(threads: list[ThreadView]) -> ThreadView | None:
+    """The main thread, where it did not get on and stands at no place at which a thread ordinarily waits: perhaps for the GIL."""
+    main = next((t for t in threads if t.main), None)
+    return main if main and main.state == "lock" and main.moved is False and len(main.samples) > 1 else None
+
+
+def _maybe(view: View, process: EngineProcess, holder: ThreadView, blocked: ThreadView) -> Finding:
+    """Python frames alone: the same thread owned the lock at the same place in each look, and the main thread did not get on."""
+    frame = place(holder)
+    return view.finding(
+        "gil-held",
+        Grade.POSSIBLE,
+        title=f"Thread {holder.label} of {view.name(process)} owned the GIL in each of {len(holder.samples)} looks, in {frame.name} "
+        f"({frame.file}:{frame.line}), and the main thread stood still",
+        because=[holder.samples[0].ref, holder.last.ref, blocked.last.ref],
+        severity=Severity.WARNING,
+        role=FindingRole.CONTEXT,
+        processes=[process],
+        since=view.stall.since if view.stall else None,
+        does_not_show="what the main thread waits for: a lock of the program looks the same",
+        would_settle=["native frames of both threads (py-spy dump --native)"],
+    )
 
 
 def _idle(view: View, process: EngineProcess, waiting: list[ThreadView]) -> bool:
