@@ -89,3 +89,42 @@ def test_a_relaunch_that_failed_for_a_reason_of_its_own_races_with_nobody(told):
     t = told(n1__log=node)
     assert t.grade("gpu-oom") == "established"
     assert "rendezvous-race-on-relaunch" not in t.by_id
+
+
+def test_a_lease_that_an_earlier_life_lost_explains_nothing_of_the_present_one(told):
+    node = restarted(fatal=False)
+    said = "dynamo_runtime::transports::etcd::lease: Unable to maintain lease. Check etcd server status error=Unable to refresh lease"
+    lost = f"2026-04-07T09:10:30.168234Z ERROR {said} - deadline exceeded"
+    first = next(i for i, line in enumerate(node.lines) if "09:13:20" in line)
+    node.lines.insert(first, lost)
+    t = told(n1__log=node)
+    assert t.by_id["control-plane-lease-lost"].until is not None  # told of the life that lost it, not of this one
+    assert t.state == "healthy"
+
+
+def test_memory_that_was_read_after_the_end_refutes_nothing(told):
+    node = Node()
+    node.stats(70, 600)
+    node.worker_died(606, 2)
+    meminfo = "2026-04-07 10:30:00\nMemTotal: 527000000 kB\nMemFree: 400000000 kB\nMemAvailable: 500000000 kB\n"
+    t = told(n1__log=node, n1__meminfo_txt=meminfo)
+    assert t.grade("memory-exhaustion") != "refuted"
+
+
+def test_several_processes_that_wait_are_not_one(told):
+    node = Node()
+    node.stats(70, 600)
+    for rank in range(4):
+        text = "No available shared memory broadcast block found in 60 seconds. This typically happens when some processes are hanging or doing some time-consuming work (e.g. compilation)."
+        node.say(660, f"Worker_TP{rank}", 501 + rank, "INFO", text, "shm_broadcast.py:466")
+    t = told(n1__log=node)
+    assert t.by_id["symptom-shm-broadcast-wait"].title.startswith("4 processes")
+
+
+def test_two_looks_at_the_creation_of_a_communicator_within_seconds_are_those_of_every_start(scene, tell):
+    s = scene(served=False)
+    s.log(-30, "APIServer", 5100, "INFO", "non-default args: {'model_tag': '/m', 'tensor_parallel_size': 2}")
+    s.log(-20, "EngineCore", 5200, "INFO", "Initializing a V1 LLM engine (v0.25.1) with config: model='/m', tensor_parallel_size=2")
+    for rank in (0, 1):
+        s.everywhere(5300 + rank, ["ncclCommInitRank (libnccl.so.2)", "PyNcclCommunicator.__init__ (pynccl.py)"])
+    assert tell(s).grade("comm-init-stuck") not in ("established", "supported")

@@ -82,7 +82,10 @@ def _works(view: View, node: str, pid: int | None) -> bool:
 
 
 def inside(view: View) -> list[tuple[ThreadStack, bool]]:
-    """Stacks that stand in the creation of a communicator, newest of each thread, and whether two samples stand at the same place."""
+    """Stacks that stand in the creation of a communicator, newest of each thread, and whether it stood there long.
+
+    Two samples of one capture lie within the seconds that every creation takes.
+    """
     by_thread: dict[tuple[str, int, int | None], list[ThreadStack]] = {}
     for stack in [] if view.past else view.on_nodes(ThreadStack):
         if stack.reader != "core":
@@ -92,7 +95,8 @@ def inside(view: View) -> list[tuple[ThreadStack, bool]]:
         stacks.sort(key=lambda s: (s.at.earliest_ns if s.at else 0, s.sample))
         last = stacks[-1]
         if any(_INSIDE.match(f.name) for f in (*last.frames, *last.mixed)):
-            found.append((last, len(stacks) > 1 and stacks[-2].path == last.path))
+            same = [s.at.latest_ns for s in stacks[:-1] if s.path == last.path and s.at]
+            found.append((last, bool(last.at and same and last.at.earliest_ns - min(same) >= SEEN_S * SECOND)))
     return found
 
 

@@ -26,9 +26,9 @@ def evaluate(view: View) -> Iterator[Finding]:
     if not starts and _went_on(view, []):
         return
     shown = [s for s, _ in stacks]
-    # two samples at one place, or one that is taken long after the creation began
+    # two looks at one place that lie far apart, or one that is taken long after the creation began
     late = any(s.at and h.at and s.at.earliest_ns - h.at.latest_ns >= SEEN_S * SECOND for s in shown for h in starts)
-    seen = bool(stacks) and (any(twice for _, twice in stacks) or late)
+    seen = bool(stacks) and (any(long for _, long in stacks) or late)
     quiet = announced is not None and announced[1] >= STUCK_S
     by_lines = worst is not None and worst.waited_s >= STUCK_S
     who = _who(view, worst, shown)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from forensics.analysis.rules._contract import Rule, grade
-from forensics.analysis.times import SECOND
+from forensics.analysis.times import SECOND, iso
 from forensics.analysis.view import View
 from forensics.model import Finding, FindingRole, LogHit, Severity
 
@@ -15,7 +15,8 @@ BEFORE_S = 60.0
 
 def evaluate(view: View) -> Iterator[Finding]:
     said = [h for h in view.case.of(LogHit) if h.feeds == "control-plane-lease-lost"]
-    lost = [h for h in said if h.role == "root" and h.node in view.nodes]
+    # a lease that an earlier life lost explains nothing of this one
+    lost = [h for h in said if h.role == "root" and h.node in view.nodes and view.lives.of(h.node, h.ref, h.at) == view.life]
     if not lost:
         return
     first = min(lost, key=lambda h: h.at.earliest_ns if h.at else 0)
@@ -23,10 +24,11 @@ def evaluate(view: View) -> Iterator[Finding]:
     near = [h for h in said if h.role == "context" and h.at and first.at and _before(h, first)]
     stopped = any(view.before(e, first) for e in view.events("fatal", "stop"))
     begun = min((h for h in near), key=lambda h: h.at.earliest_ns if h.at else 0, default=first)
+    at = f" at {iso(first.at.earliest_ns)}" if first.at else ""
     yield view.finding(
         "control-plane-lease-lost",
         grade(observed=True),
-        title="A lease in the control plane was lost; who holds one gives himself up, well or not",
+        title=f"A lease in the control plane was lost{at}: a process that loses its lease ends itself, well or not",
         because=[*(h.ref for h in lost[:3]), *(h.ref for h in near[:3])],
         severity=Severity.WARNING if stopped else Severity.CRITICAL,
         role=FindingRole.TEARDOWN if stopped else FindingRole.ROOT,

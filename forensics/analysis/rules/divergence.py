@@ -42,7 +42,7 @@ def _by_stacks(view: View) -> Iterator[Finding]:
         elif len(inside) == len(group) and len(group) > 1:
             operations = {operation(t) for _, t in group}
             if len(operations) > 1 and "" not in operations:
-                yield _different(view, inside, operations)
+                yield _different(view, inside, operations, whole)
 
 
 def _all_known(view: View) -> bool:
@@ -88,10 +88,10 @@ def _outside(view: View, inside: list[Member], outside: list[Member], whole: boo
     )
 
 
-def _different(view: View, inside: list[Member], operations: set[str]) -> Finding:
+def _different(view: View, inside: list[Member], operations: set[str], whole: bool) -> Finding:
     return view.finding(
         "rank-divergence-collective",
-        grade(observed=all(len(t.samples) > 1 for _, t in inside)),
+        grade(observed=all(len(t.samples) > 1 for _, t in inside) and _during(view, inside), agreeing=2, whole=whole),
         title=f"Ranks stand at different collectives: {', '.join(sorted(operations))}",
         because=[t.last.ref for _, t in inside[:6]],
         severity=Severity.CRITICAL,

@@ -39,6 +39,8 @@ def evaluate(view: View) -> Iterator[Finding]:
     host = [m for m in samples if m.scope == "host"]
     if not host:
         raise CannotTell("nobody read this node's memory", "memory")
+    if _given_back(view, host):
+        raise CannotTell("memory was read after processes of the engine had ended and given theirs back", "memory in the minutes before")
     least = min(host, key=lambda m: (m.available_bytes or 0) / (m.total_bytes or 1))
     share = (least.available_bytes or 0) / (least.total_bytes or 1)
     if share < PLENTY:
@@ -52,6 +54,12 @@ def evaluate(view: View) -> Iterator[Finding]:
         against=against,
         does_not_show="" if any(m.scope.startswith("cgroup") for m in samples) else "the container's own limit, which was not read",
     )
+
+
+def _given_back(view: View, host: list[MemorySample]) -> bool:
+    """Whether every reading is later than an end of the engine, or of a part of it: what it held is free again."""
+    ends = [h.at.earliest_ns for h in view.events("fatal", "worker-death", "death-told", "start-failed") if h.at]
+    return bool(ends) and all(m.at is None or m.at.earliest_ns > min(ends) for m in host)
 
 
 def _concerns(view: View, event: KernelEvent) -> bool:

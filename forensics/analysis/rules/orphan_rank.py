@@ -49,11 +49,18 @@ def _by_start(view: View) -> list[list[EngineProcess]]:
         if engine is not view.engine and (engine.kind != view.engine.kind or any(p.role in HEADS for p in engine.processes)):
             continue
         old = [
-            w for w in engine.workers if w.info.node in view.nodes and w.info.started_ns and w.info.started_ns < limit and _lives(view, w)
+            w
+            for w in engine.workers
+            if w.info.node in view.nodes and w.info.started_ns and w.info.started_ns < limit and _lives(view, w) and not _of_a_pool(w)
         ]
         if old:
             found.append(old)
     return found
+
+
+def _of_a_pool(worker: EngineProcess) -> bool:
+    """Whether Ray started it: a raylet keeps processes ready, and gives an engine that begins later one of them."""
+    return any("ray::" in said for said in (worker.info.title, worker.info.comm))
 
 
 def _lives(view: View, worker: EngineProcess) -> bool:
@@ -122,6 +129,7 @@ RULE = Rule(
     about="A rank of the previous run was still alive after the present one began.",
     any_of=("process", "log"),
     evaluate=evaluate,
-    false_positives="Workers that are being ended print for a while; a container that gives the same pids again names its ranks anew.",
+    false_positives="Workers that are being ended print for a while; a container that gives the same pids again names its ranks anew; "
+    "a raylet's workers are older than the engine that is given them.",
     references=("NCCL bootstrap.cc bootstrapRoot", "vllm v1/executor/multiproc_executor.py parent death pipes"),
 )

@@ -92,11 +92,14 @@ def _killed(view: View, hit: LogHit) -> bool:
 def _earlier(view: View, hit: LogHit) -> list[LogHit]:
     """What broke before, or in the same second: the actor's end is no root beside it."""
     if hit.at is None:
-        return []
+        return [h for h in _grave(view) if view.before(h, hit)]
     since, until = hit.at.earliest_ns - EARLIER_S * SECOND, hit.at.latest_ns
+    return [h for h in _grave(view) if h.at and since <= h.at.earliest_ns <= until]
+
+
+def _grave(view: View) -> list[LogHit]:
     events = view.events("exception", "worker-death", "timeout", "hang")
-    grave = [h for h in view.hits if (h.role == "root" or h in events) and h.feeds != "ray-actor-died"]
-    return [h for h in grave if h.at and since <= h.at.earliest_ns <= until]
+    return [h for h in view.hits if (h.role == "root" or h in events) and h.feeds != "ray-actor-died"]
 
 
 def _raylet_read(view: View) -> bool:

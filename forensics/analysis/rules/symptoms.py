@@ -39,7 +39,7 @@ def evaluate(view: View) -> Iterator[Finding]:
         yield view.finding(
             "symptom-shm-broadcast-wait",
             Grade.ESTABLISHED,
-            title=f"{first.process or 'A process'} waited {len(waits)} times {duration(seconds)} at a broadcast ring"
+            title=f"{_who(waits)} waited at a broadcast ring: {len(waits)} line(s), one for every {duration(seconds)}"
             + (f", from {iso(began_ns)}" if began_ns is not None else ""),
             because=[h.ref for h in waits[:4]],
             severity=Severity.WARNING,
@@ -48,6 +48,11 @@ def evaluate(view: View) -> Iterator[Finding]:
             until=waits[-1].at,
             does_not_show="which side is at fault: readers and writers of a ring print the same line, and so does a long compilation",
         )
+
+
+def _who(waits: list[LogHit]) -> str:
+    names = list(dict.fromkeys(h.process for h in waits if h.process))
+    return names[0] if len(names) == 1 else f"{len(names)} processes ({', '.join(names[:4])})" if names else "A process"
 
 
 def _at(hit: LogHit) -> str:
