@@ -5,16 +5,13 @@ from __future__ import annotations
 import itertools
 import mmap
 import os
-import shutil
-import tempfile
 from collections.abc import Iterable, Iterator
 from typing import BinaryIO
 
+from forensics.bundle._spool import spooled
+
 MEMORY_BYTES = 48 * 1024 * 1024
 """A larger file is not held in memory."""
-SPOOL_BYTES = 64 * 1024 * 1024 * 1024
-SPOOL_SHARE = 0.5
-"""Of the free space for temporary files, so much is used at most."""
 WINDOW_BYTES = 1024 * 1024
 
 
@@ -90,17 +87,7 @@ def rest_of(handle: BinaryIO) -> Iterator[bytes]:
 
 def spool(pieces: Iterable[bytes], notes: list[str], name: str) -> Buffer:
     """Keep pieces in an unlinked temporary file, bounded by the space that is free for those."""
-    with tempfile.TemporaryFile(buffering=0) as file:
-        free = shutil.disk_usage(tempfile.gettempdir()).free
-        left = min(SPOOL_BYTES, int(free * SPOOL_SHARE))
-        for piece in pieces:
-            try:
-                file.write(piece[:left])
-            except OSError as error:
-                notes.append(f"{name}: only its beginning was read: no room to unpack it ({error.strerror})")
-                break
-            left -= len(piece)
-            if left <= 0:
-                notes.append(f"{name}: only its beginning was read: it needs more room for temporary files than may be used")
-                break
-        return FileBuffer(os.dup(file.fileno()))
+    fd, lost = spooled(pieces)
+    if lost:
+        notes.append(f"{name}: {lost}")
+    return FileBuffer(fd)

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import io
 import os
-import shutil
 import stat
-import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import BinaryIO
@@ -22,6 +20,7 @@ from forensics.bundle._gzip import GzipStream, PlainStream
 from forensics.bundle._inflate import inflating, opens_with
 from forensics.bundle._meta import describe, say_missing
 from forensics.bundle._names import ATTEMPTS, CHECKSUMS, JOURNAL, MANIFEST, OWN_FILES, printable
+from forensics.bundle._spool import SPOOL_BYTES, spooled
 from forensics.bundle._tar import BLOCK, TarEntry, TarListing, list_tar, looks_like_tar
 from forensics.bundle.errors import BundleError
 from forensics.bundle.manifest import decode_record
@@ -29,9 +28,7 @@ from forensics.bundle.pack import COMMENT_PREFIX
 from forensics.bundle.source import Item, Source
 from forensics.model import Evidence
 
-STDIN_LIMIT_BYTES = 64 * 1024 * 1024 * 1024
-SPOOL_SHARE = 0.5
-"""Of the free space for temporary files, so much is used at most."""
+STDIN_LIMIT_BYTES = SPOOL_BYTES
 BUFFER_BYTES = 128 * 1024
 PACKED = (".gz", ".xz", ".bz2", ".zst", ".zstd")
 """Endings of files that are packed one by one."""
@@ -42,7 +39,10 @@ __all__ = ["Item", "Source", "open_source", "open_sources"]
 def open_source(path: str | Path) -> Source:
     """Open a bundle, a folder, a file or "-" (stdin). Raises BundleError when there is nothing to open at `path`."""
     if str(path) == "-":
-        return _open_spooled(0, "stdin")
+        try:
+            return _open_spooled(0, "stdin")
+        except OSError as error:  # closed, or a directory
+            raise _cannot(path, error) from error
     place = Path(path)
     try:
         mode = place.stat().st_mode
@@ -93,16 +93,10 @@ def _cannot(path: str | Path, error: OSError) -> BundleError:
 
 def _open_spooled(fd: int, label: str) -> Source:
     """Keep what cannot be read twice in an unlinked file, bounded."""
-    with tempfile.TemporaryFile() as spool:
-        limit = left = min(STDIN_LIMIT_BYTES, int(shutil.disk_usage(tempfile.gettempdir()).free * SPOOL_SHARE))
-        while left and (piece := os.read(fd, min(left, 1024 * 1024))):
-            spool.write(piece)
-            left -= len(piece)
-        spool.flush()
-        cut = not left and bool(os.read(fd, 1))
-        source = _open_file(os.dup(spool.fileno()), label)
-    if cut:
-        source.losses.append(f"{label}: only the first {limit >> 20} MiB were read")
+    copy, lost = spooled(iter(lambda: os.read(fd, 1024 * 1024), b""), STDIN_LIMIT_BYTES)
+    source = _open_file(copy, label)
+    if lost:
+        source.losses.append(f"{label}: {lost}")
     return source
 
 
@@ -121,7 +115,7 @@ def _open_file(fd: int, name: str) -> Source:
         stream = GzipStream(fd, looks_like_tar) if packed else PlainStream(fd)
         _fill_from_tar(source, stream, list_tar(stream), status.st_size)
     elif tar and looks_like_tar(inside):
-        source.fds.append(_spooled(inflating(fd, packed, source.losses, name)))
+        source.fds.append(_spooled(inflating(fd, packed, source.losses, name), source.losses, name))
         plain = PlainStream(source.fds[-1])
         _fill_from_tar(source, plain, list_tar(plain), status.st_size)
     elif head[:4] == b"PK\x03\x04":
@@ -187,22 +181,16 @@ def _bare_tar_item(source: Source, stream: GzipStream | PlainStream, entry: TarE
     def open_it() -> BinaryIO:
         plain = io.BufferedReader(stream.open_at(entry.offset, entry.available), BUFFER_BYTES)
         kind = opens_with(plain.peek(8)[:8])
-        return inflating(_spooled(plain), kind, source.losses, entry.name, own=True) if kind else plain
+        return inflating(_spooled(plain, source.losses, entry.name), kind, source.losses, entry.name, own=True) if kind else plain
 
     return Item(_unpacked_name(entry.name), entry.available, entry.mtime_ns, None, open_it)
 
 
-def _spooled(content: BinaryIO) -> int:
-    """A descriptor of an unlinked file with `content`, as far as there is room for it."""
-    with tempfile.TemporaryFile(buffering=0) as spool:
-        left = int(shutil.disk_usage(tempfile.gettempdir()).free * SPOOL_SHARE)
-        try:
-            while left > 0 and (piece := content.read(min(left, BUFFER_BYTES))):
-                spool.write(piece)
-                left -= len(piece)
-        except OSError:  # the disk is full: what was written is read, and ends early
-            pass
-        return os.dup(spool.fileno())
+def _spooled(content: BinaryIO, losses: list[str], name: str) -> int:
+    fd, lost = spooled(iter(lambda: content.read(BUFFER_BYTES), b""))
+    if lost and (sentence := f"{printable(name)}: {lost}") not in losses:
+        losses.append(sentence)
+    return fd
 
 
 def _unpacked_name(name: str) -> str:
