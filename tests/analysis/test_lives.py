@@ -226,3 +226,18 @@ def test_ranks_that_failed_alike_at_once_are_not_told_apart(tmp_path: Path) -> N
     (tmp_path / "node0.log").write_text("\n".join([*lines[:5], *other, *lines[5:]]) + "\n")
     report = analyze([tmp_path])
     assert report.root.finding == "worker-start-failed" and report.root.rank is None
+
+
+def test_a_start_of_v0_8_that_failed_is_no_death_in_serving(tmp_path: Path) -> None:
+    said = "(VllmWorker rank=1 pid=9911) ERROR 04-22 10:10:10 [multiproc_executor.py:435] "
+    cause = "Exception: WorkerProc initialization failed due to an exception in a background process. See stack trace for root cause."
+    (tmp_path / "serve.log").write_text(
+        "INFO 04-22 10:09:10 [core.py:58] Initializing a V1 LLM engine (v0.8.4) with config: model='/m', tensor_parallel_size=2\n"
+        f"{said}WorkerProc failed to start.\n{said}Traceback (most recent call last):\n{said}ValueError: no such layer\n"
+        f"ERROR 04-22 10:10:13 [core.py:387] EngineCore hit an exception: Traceback (most recent call last):\n"
+        f"ERROR 04-22 10:10:13 [core.py:387] {cause}\n"
+        "CRITICAL 04-22 10:10:13 [core_client.py:359] Got fatal signal from worker processes, shutting down. See stack trace above "
+        "for root cause issue.\n"
+    )
+    found = {f.id: f.grade.value for f in analyze([tmp_path]).findings}
+    assert found["worker-start-failed"] == "established" and "engine-died" not in found

@@ -22,7 +22,7 @@ def evaluate(view: View) -> Iterator[Finding]:
         fatal = [h for h in ends if h.at is None]  # a log that tells no time at all
     asked = view.stopped_ns is not None
     gone = [s for c in view.cores if (s := view.state_of(c)) and view.ended(c)]
-    told = [] if fatal or gone or asked else failed_by_death(view)
+    told = [] if fatal or gone or asked or _never_served(view) else failed_by_death(view)
     # of samples in a folder nobody knows whether they were taken before
     bundled = any(n in view.case.bundled for n in view.nodes)
     if told and bundled and (view.moving or any(view.state_of(c) for c in view.cores)):
@@ -72,7 +72,14 @@ def _taken_down(view: View) -> list[LogHit]:
 
 def _of_a_start(view: View, hit: LogHit) -> bool:
     """Whether the core's last word is that of a start that failed, which is told as such."""
-    return hit.signature == "vllm-core-raised" and bool(view.events("start-failed")) and not view.events("ready")
+    if hit.signature == "vllm-core-raised":
+        return bool(view.events("start-failed")) and not view.events("ready")
+    # before 0.9 the core said the same of a failed start as of an end in serving
+    return hit.signature == "vllm-core-exception" and _never_served(view)
+
+
+def _never_served(view: View) -> bool:
+    return bool(view.events("start-failed")) and not view.events("ready") and not view.progress.log
 
 
 def _after_stop(view: View, at_ns: int) -> bool:
