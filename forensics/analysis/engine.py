@@ -13,6 +13,7 @@ from forensics.analysis.merge import merge
 from forensics.analysis.peers import peers_of
 from forensics.analysis.roots import choose_root, of_its_peers
 from forensics.analysis.rules import CannotTell, Rule, rules
+from forensics.analysis.rules.crashes import CRASHES
 from forensics.analysis.times import iso
 from forensics.analysis.view import View
 from forensics.engines import PROFILES
@@ -144,7 +145,9 @@ def _conclude(judged: _Judged, elsewhere: Sequence[Finding]) -> None:
             told, root = before, choose_root(before)
             verdict = _up_again(view, verdict, before, root)
         present = {f.id for f in findings}
-        judged.findings = [*findings, *(f for f in before if f.severity is not Severity.INFO or f.id not in present)]
+        crashed = any(f.id in CRASHES for f in before)  # of the whole log it may then not be said that there is none
+        kept = [f for f in findings if not (crashed and f.id == "no-crash-found")]
+        judged.findings = [*kept, *(f for f in before if f.severity is not Severity.INFO or f.id not in present)]
     judged.report = EngineReport(
         id=engine.id,
         kind=engine.kind,

@@ -40,6 +40,8 @@ NEAR_LINES = 20
 """How far above an undated line a dated one is looked for that no signature knows."""
 ABOVE_S = 2
 """A traceback follows the line that announces it within so many seconds."""
+OF_THE_MACHINE = frozenset({"systemd", "systemd-oomd", "systemd-logind", "systemd-coredump", "systemd-shutdown", "earlyoom"})
+"""Programs that tell of the machine what the kernel does: see the signatures of the engine "kernel"."""
 KERNEL = "kernel: "
 """Stands in every line of the kernel's in a syslog or journal of everything."""
 _plans: list[tuple[tuple[Signature, ...], tuple[str, ...], Plan]] = []
@@ -69,7 +71,7 @@ def parse(inp: Input, sink: Sink) -> None:
     marks = _Marks(inp, plan)
     kernel: list[tuple[int, str]] = []
     for candidate, line in _lines(found, inp, reader, hits):
-        if line.engine == "kernel":
+        if line.engine == "kernel" or line.process in OF_THE_MACHINE:
             kernel.append((line.number, line.text))
             continue
         if line.message.startswith("Traceback"):

@@ -35,7 +35,11 @@ STALL_SLACK_NS = 15 * SECOND
 OUTLIVED_NS = 20 * SECOND
 """An engine that still moves this long after an event was not ended by it."""
 _PCI = re.compile(r"(?:PCI:)?(?:([0-9a-fA-F]{4,8}):)?([0-9a-fA-F]{2}):([0-9a-fA-F]{2})")
-_OURS = re.compile(r"^(?:vllm|sglang|trtllm|tritonserver|ray::|python|pt_main_thread|mpirun|dynamo|text-generation)", re.I)
+_OURS = re.compile(
+    r"^(?:vllm|sglang|trtllm|tritonserver|ray::|python"
+    r"|pt_\w+|nccl (?:progress|service|ras|ib)|cuda-evt|mpirun|dynamo|text-generation)",
+    re.I,
+)
 _NAMED = re.compile(r"^(?:vllm::|vllm$|sglang::|ray::\w*(?:Worker|Engine|LLM)|trtllm|text-generation)", re.I)
 
 

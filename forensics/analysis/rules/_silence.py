@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from forensics.analysis.rules._machine import troubles
 from forensics.analysis.times import SECOND
 from forensics.analysis.view import View
 from forensics.model import (
@@ -55,12 +56,17 @@ def _of(view: View, node: str) -> Silence | None:
     kernels = [s for s in view.case.of(KernelSpan) if s.node == node and s.at is not None]
     if not logs or not kernels:
         return None
+    previous = [s for s in kernels if s.previous_boot]
+    kernels = previous or kernels  # that of the present boot tells of the time after
     last_log, last_kernel = max(s.last_ns or 0 for s in logs), max(s.at.latest_ns for s in kernels if s.at)
+    if previous and any(last_kernel < at <= last_log for at, _ in _boots(view, node)):
+        return None  # it wrote again after the machine came back
+    if last_log < last_kernel - TOGETHER_NS:
+        return _of_a_follower(view, node, last_kernel, logs, previous)
     last = max(last_log, last_kernel)
     if _said_goodbye(view, node, last) or _seen_later(view, node, last):
         return None
     together = abs(last_log - last_kernel) <= TOGETHER_NS
-    previous = [s for s in kernels if s.previous_boot]
     booted = [b for b in view.case.of(BootTime) if b.node == node and b.booted.earliest_ns > last]
     later = [b.ref for b in booted] + [
         e.ref for e in view.case.of(KernelEvent) if e.node == node and e.signature == "kernel-boot" and e.at and e.at.earliest_ns >= last
@@ -72,7 +78,7 @@ def _of(view: View, node: str) -> Silence | None:
     if sum(p.at is not None and last - p.at.latest_ns <= RHYTHM_NS for p in said) < 3:
         others = []
     went_on = [*(s.ref for s in previous), *later, *(s.ref for s in others[:2])]
-    if not went_on or last_log < last_kernel - TOGETHER_NS:
+    if not went_on:
         return None
     grade = Grade.ESTABLISHED if together else Grade.SUPPORTED if previous or later else None
     if grade is None:
@@ -85,6 +91,32 @@ def _of(view: View, node: str) -> Silence | None:
         [*(s.ref for s in logs[:3]), *(s.ref for s in kernels[:2]), *went_on[:3], *(r.ref for r in empty[:1])],
         f"{why}; no word of a shutdown, an OOM kill or a panic" + (", and the firmware kept nothing" if empty else ""),
     )
+
+
+def _of_a_follower(view: View, node: str, end: int, logs: list[LogSpan], previous: list[KernelSpan]) -> Silence | None:
+    """Its engine's log is silent for hours while it serves: the kernel's log ends without a word, another boot follows, and in between
+    the others of the engine began to wait or lost it."""
+    after = sorted((b for b in _boots(view, node) if b[0] > end), key=lambda b: b[0])
+    if not previous or not after:
+        return None
+    begun = [t for t, slack in troubles(view) if end - slack <= t.earliest_ns <= after[0][0]]
+    if not begun or _said_goodbye(view, node, end):
+        return None
+    first = min(begun, key=lambda t: t.earliest_ns)
+    return Silence(
+        node,
+        TimeRange(earliest_ns=min(end, first.earliest_ns), latest_ns=max(end, first.latest_ns), basis="inferred"),
+        Grade.SUPPORTED,
+        [*(s.ref for s in previous[:2]), after[0][1], *(s.ref for s in logs[:2])],
+        "the machine was booted again; no word of a shutdown, an OOM kill or a panic",
+    )
+
+
+def _boots(view: View, node: str) -> list[tuple[int, EvidenceRef]]:
+    """When this machine was booted, as far as anything tells."""
+    booted = [(b.booted.earliest_ns, b.ref) for b in view.case.of(BootTime) if b.node == node]
+    first = [e for e in view.case.of(KernelEvent) if e.node == node and e.signature == "kernel-boot"]
+    return booted + [(e.at.earliest_ns, e.ref) for e in first if e.at]
 
 
 def _said_goodbye(view: View, node: str, last: int) -> bool:

@@ -21,10 +21,9 @@ def evaluate(view: View) -> Iterator[Finding]:
     if not hits or (not exact and any(e.feeds != "gpu-mmu-fault" and e.fields.get("code") != "13" for e in seen)):
         return  # a launch that failed because the GPU did
     at = min((h.at for h in hits if h.at), key=lambda t: t.earliest_ns, default=None)
-    reporters = {(h.node, h.pid) if h.pid is not None else (h.node, h.ref.source, h.rank) for h in hits}
     ranks = {h.rank if h.rank is not None else view.rank_of(h.node, h.pid) for h in hits}
-    # one process that says it may say it twice; nameless lines may be of anybody
-    alone = len(reporters) == 1 and None not in ranks and len(ranks) == 1
+    # one process says it twice, by its pid and as a rank; nameless lines may be of anybody
+    alone = None not in ranks and len(ranks) == 1
     alone = alone and all(d.fields.get("rank") in (None, *(str(r) for r in ranks)) for d in view.events("worker-death"))
     role = _part(view, at)
     driver = [e for e in seen if e.feeds == "gpu-mmu-fault" or e.fields.get("code") == "13"]

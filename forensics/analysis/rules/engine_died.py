@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from forensics.analysis.rules._afterwards import Gone
+from forensics.analysis.rules._afterwards import gone as afterwards
 from forensics.analysis.rules._contract import CannotTell, Rule, grade
 from forensics.analysis.times import iso
 from forensics.analysis.view import View
 from forensics.model import Finding, FindingRole, LogHit, LogSpan, Severity, TimeRange
 
-FAILED = ("torch-elastic-failed", "torch-elastic-first-failure")
+FAILED = ("torch-elastic-failed", "torch-elastic-first-failure", "torch-elastic-exitcode")
 """How torchrun's agent tells that a rank ended: it ends the others, and itself where no attempt is left."""
 GOES_ON_NS = 300 * 10**9
 """So long the ranks that were not yet ended go on printing: each watchdog and each monitor has a limit of its own."""
+
+SHOWN_NS = 30 * 10**9
+"""An engine that serves prints its load every ten seconds."""
 
 
 def evaluate(view: View) -> Iterator[Finding]:
@@ -28,6 +33,8 @@ def evaluate(view: View) -> Iterator[Finding]:
     if told and bundled and (view.moving or any(view.state_of(c) for c in view.cores)):
         raise CannotTell("requests failed as after an engine death, but the core was seen alive", "the log's beginning")
     if not (fatal or told) and (asked or not gone):
+        if not asked and (end := afterwards(view)) is not None and end.how == "container" and not end.wanted and end.soon:
+            yield from _cut_off(view, end)
         return
     # the newest death counts; a second fatal line within its teardown belongs to it
     newest = fatal[-1].at.earliest_ns if fatal and fatal[-1].at else None
@@ -53,6 +60,25 @@ def evaluate(view: View) -> Iterator[Finding]:
         until=TimeRange(earliest_ns=restarted, latest_ns=restarted, basis="logged") if restarted else None,
         does_not_show="the cause: the core's own line is often the last of the chain, and its reason may be empty",
         next_steps=["restart all nodes of the engine together, never the head alone"],
+    )
+
+
+def _cut_off(view: View, end: Gone) -> Iterator[Finding]:
+    """The log of an engine at work stops, and the platform saw its container end at that moment."""
+    shown = [i for i in view.progress.log if i.running and i.until_ns is not None and (view.ended_ns or 0) - i.until_ns <= SHOWN_NS]
+    if view.starting or not view.progress.log:
+        return
+    yield view.finding(
+        "engine-died",
+        grade(observed=bool(shown), agreeing=2),
+        title=f"The engine's log stops{' with requests running' if shown else ''}: {end.what}",
+        because=[*end.because, *(r for i in shown[-1:] for r in i.refs)],
+        severity=Severity.CRITICAL,
+        role=FindingRole.CASCADE,
+        nodes=[end.node],
+        since=end.at,
+        does_not_show="the cause: an exit code tells a signal at most, and not who sent it",
+        would_settle=["the kernel log of this node", "the log of the container before this one (kubectl logs --previous)"],
     )
 
 

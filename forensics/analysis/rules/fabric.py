@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from forensics.analysis.rules._contract import CannotTell, Rule
 from forensics.analysis.rules._machine import grave, part, troubles
 from forensics.analysis.view import View
-from forensics.model import EvidenceRef, Finding, FindingRole, Grade, LinkCounter, Severity
+from forensics.model import EvidenceRef, Finding, FindingRole, Grade, LinkCounter, Severity, TimeRange
 
 FAULTS = frozenset(
     {
@@ -27,6 +27,8 @@ FAULTS = frozenset(
 """Counters that only a bad link moves."""
 TRANSPORT = frozenset({"local_ack_timeout_err", "req_transport_retries_exceeded", "packet_seq_err", "rnr_nak_retry_err", "rx_discards_phy"})
 """A peer that died moves these as well."""
+FAR_NS = 3600 * 10**9
+"""Over a longer time than this the counters of a sound link move as well."""
 ENOUGH = 3
 """A lone symbol error is within what a healthy link shows in an hour."""
 
@@ -75,6 +77,10 @@ def _moving(view: View, bad: list[tuple[LinkCounter, LinkCounter]], weak: list[t
     moved = bad or weak
     at = moved[0][0].at
     role = part(view, at) if at else (FindingRole.ROOT if troubles(view) else FindingRole.CONTEXT)
+    onset = min((t for t, _ in troubles(view)), key=lambda t: t.earliest_ns, default=None)
+    since, between = at, _within(moved, onset)
+    if bad and between:
+        role, since = FindingRole.ROOT, onset  # they moved between two looks, and the trouble began between the same two
     if not bad or role is FindingRole.TEARDOWN:
         role = FindingRole.CONTEXT  # counters were read after the onset: they do not date what moved them
     said = ", ".join(f"{a.device} {_plain(a.counter)} {a.value} to {b.value}" for a, b in moved[:4])
@@ -87,9 +93,19 @@ def _moving(view: View, bad: list[tuple[LinkCounter, LinkCounter]], weak: list[t
         severity=Severity.CRITICAL if grave(role) else Severity.WARNING,
         role=role,
         nodes=list(dict.fromkeys(a.node for a, _ in moved)),
-        since=at,
-        does_not_show="which end of the link is bad" if bad else "that a link is bad: a peer that died moves these counters too",
+        since=since,
+        does_not_show=("when they moved: between two looks" if between else "which end of the link is bad")
+        if bad
+        else "that a link is bad: a peer that died moves these counters too",
         would_settle=["the same counters at the switch"],
+    )
+
+
+def _within(moved: list[tuple[LinkCounter, LinkCounter]], onset: TimeRange | None) -> bool:
+    """Whether two looks that are not far apart have the beginning of the trouble between them."""
+    looks = [(a.at, b.at) for a, b in moved if a.at and b.at]
+    return onset is not None and any(
+        a.latest_ns <= onset.earliest_ns <= b.earliest_ns and b.earliest_ns - a.earliest_ns <= FAR_NS for a, b in looks
     )
 
 

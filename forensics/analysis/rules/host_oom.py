@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator
 
 from forensics.analysis.rules._contract import Rule
@@ -29,6 +30,8 @@ NOTICED_NS = 15 * SECOND
 """A parent reaps its child within seconds of the kill, unless the machine is thrashing."""
 FOLLOWS_NS = 120 * SECOND
 SILENT_NS = 30 * SECOND
+_SERVICE = re.compile(r"vllm|sglang|trtllm|tensorrt|tritonserver|dynamo", re.I)
+"""Names of a unit or scope that are an engine's."""
 
 
 def evaluate(view: View) -> Iterator[Finding]:
@@ -89,6 +92,8 @@ def join(view: View, kill: KernelEvent, kills: list[KernelEvent]) -> _Joined | N
     # a whole cgroup ends with all its processes: the first to be missed is not the one that was picked
     if len(deaths) == 1 and comm and not rivals and not shared and "Core" not in comm:
         return kill, None, _rank(deaths[0]), [deaths[0].ref], Grade.ESTABLISHED if named else Grade.SUPPORTED
+    if not comm and not shared and _ended_with(view, kill):  # a whole service, ended at once
+        return kill, None, None, [], Grade.ESTABLISHED if _SERVICE.search(kill.fields.get("cgroup", "")) else Grade.SUPPORTED
     if deaths or any(0 <= t.latest_ns - kill.at.earliest_ns + SLACK_NS <= FOLLOWS_NS for t, _ in troubles(view)):
         # which rank is not told; without a word of its parent it may be a process of somebody else's engine
         lost = [h for h in view.feeding("symptom-peer-loss", "symptom-nccl-remote-error") if h.at and _follows(kill.at, h.at)]
@@ -103,6 +108,9 @@ def join(view: View, kill: KernelEvent, kills: list[KernelEvent]) -> _Joined | N
 def _ended_with(view: View, kill: KernelEvent) -> bool:
     """Whether the log of an engine that was serving stops at that moment without a word: all of it was killed."""
     last, moved = view.ended_ns, view.progress.last_moved()
+    if view.past:  # it is replaced a while after it ended
+        said = [h.at.latest_ns for h in view.hits if h.at] + [i.until_ns for i in view.progress.log if i.until_ns is not None]
+        last = max(said, default=None)
     if troubles(view) or kill.at is None or last is None or moved is None or moved.until_ns is None or view.stopped_ns is not None:
         return False
     return last - moved.until_ns <= SILENT_NS and kill.at.latest_ns - last >= -SLACK_NS and kill.at.earliest_ns - last <= SILENT_NS

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from forensics.analysis.rules._afterwards import gone
 from forensics.analysis.rules._contract import Rule
 from forensics.analysis.rules._machine import first_at, grave, part
 from forensics.analysis.rules._silence import silences
@@ -35,12 +36,15 @@ def evaluate(view: View) -> Iterator[Finding]:
 def _panics(view: View) -> Iterator[Finding]:
     events = view.kernel_feeding("kernel-panic")
     records = [(r, m) for r in view.on_nodes(CrashRecord) if not r.empty and (m := _PANIC.search(r.text))]
+    end = gone(view)
     for node in dict.fromkeys([*(e.node for e in events), *(r.node for r, _ in records)]):
         mine = [e for e in events if e.node == node]
         kept = [(r, m) for r, m in records if r.node == node]
         panicked = any(e.role == "root" for e in mine) or any("panic" in m[0] for _, m in kept)
         first = first_at(mine)
-        role = FindingRole.ROOT if panicked and not _went_on(view, first is None) else part(view, first)
+        # booted again after the engine's last word: the record tells of that end
+        down = end is not None and end.how == "booted" and end.node == node
+        role = FindingRole.ROOT if panicked and (down or not _went_on(view, first is None)) else part(view, first)
         words = next((e.fields.get("why", "") or e.text for e in mine if e.role == "root"), "") or next((m[0] for _, m in kept), "")
         yield view.finding(
             "kernel-panic",
@@ -50,7 +54,7 @@ def _panics(view: View) -> Iterator[Finding]:
             severity=Severity.CRITICAL if grave(role) else Severity.WARNING,
             role=role,
             nodes=[node],
-            since=first or next((r.at for r, _ in kept), None),
+            since=first or next((r.at for r, _ in kept), None) or (end.at if end and end.node == node else None),
             does_not_show="" if panicked else "that the machine went down with it",
         )
 

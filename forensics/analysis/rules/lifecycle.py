@@ -162,6 +162,8 @@ def _with_its_machine(view: View) -> Iterator[Finding]:
 
 
 DEEPER_S = 60
+QUOTED = 100
+"""Characters of an exception's message in a title; the rest stands at the cited line."""
 OF_STARTS = ("worker-start-failed", "worker-exception-swallowed", "orderly-shutdown")
 """What root lines of a failed start may feed without saying why it failed."""
 OF_OTHERS = ("ray-actor-killed", "ray-gcs-node-ended")
@@ -176,4 +178,5 @@ RULE = Rule(
     requires=("log",),
     evaluate=evaluate,
     false_positives="The launcher prints shutdown lines after an engine death too; a fatal line before them decides.",
+    references=("vllm v1/engine/core.py", "vllm v1/executor/multiproc_executor.py WorkerProc.wait_for_ready", "uvicorn server.py"),
 )

@@ -7,12 +7,14 @@ from collections.abc import Iterator
 from forensics.analysis import episodes
 from forensics.analysis.progress import Interval
 from forensics.analysis.rules import _pace
+from forensics.analysis.rules._afterwards import gone
 from forensics.analysis.rules._contract import CannotTell, Rule, grade
 from forensics.analysis.rules.engine_died import failed_by_death
 from forensics.analysis.rules.process_state import MATTERS
 from forensics.analysis.view import View
 from forensics.model import EngineProcess, EvidenceRef, Finding, FindingRole, Role, Severity, TimeRange
 
+FRONT_ENDS = ("uvicorn-shutdown-complete", "uvicorn-stopping")
 RECENT_NS = 60 * 10**9
 """A stats line older than this before the end of a log says nothing of its end."""
 
@@ -134,10 +136,19 @@ def _over(view: View) -> bool:
     ends = [h.at.earliest_ns for h in view.events("fatal", "worker-death") if h.at]
     if view.stopped_ns is not None and not view.progress.log and not view.progress.metrics:
         return True
+    if _front_ended(view) or gone(view) is not None:
+        return True
     bundled = any(n in view.case.bundled for n in view.nodes)
     if failed_by_death(view) and not (bundled and view.progress.moving_metrics()):
         return True
     return any(e <= end for e in ends) or any(view.ended(c) for c in view.cores)
+
+
+def _front_ended(view: View) -> bool:
+    """Whether the front itself ended, though no signal was logged, and nothing moved after."""
+    ends = [h.at.latest_ns for h in view.hits_of(*FRONT_ENDS) if h.at]  # it has no time of its own
+    moved = view.progress.last_moved()
+    return bool(ends) and (moved is None or moved.until_ns is None or max(ends) >= moved.until_ns) and not view.progress.moving_metrics()
 
 
 def _after_stop(view: View, interval: Interval) -> bool:
