@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from forensics.analysis.parse._base import Input
+from forensics.analysis.times import SECOND
 from forensics.model import TimeRange
 
 LINE_CHARS = 4096
@@ -32,6 +33,8 @@ _DATE = re.compile(
 )
 _WATCH = re.compile(r"Every [\d.,]+s: ")
 _WATCHED = re.compile(r"\s([A-Za-z0-9][A-Za-z0-9._-]{0,100}): (?=[A-Z][a-z]{2} )")
+_AGE = re.compile(r"(\d{1,6})([smhdy])")
+_AGE_S = {"s": 1, "m": 60, "h": 3600, "d": 86400, "y": 31536000}
 _NUMBER = {name: i for i, name in enumerate(_MONTHS.split("|"), 1)}
 
 
@@ -47,6 +50,14 @@ class Sheet:
         """(number in the file, line without its end, of bounded length)"""
         for offset, line in enumerate(self.text.split("\n")):
             yield self.line + offset, line[:LINE_CHARS].rstrip("\r")
+
+    def aged(self, age: str) -> TimeRange | None:
+        """ "5m12s" before the sheet was taken, as coarse as its last unit; None where nobody says when that was."""
+        parts, at = _AGE.findall(age), self.inp.at
+        if at is None or not parts:
+            return None
+        back = sum(int(n) * _AGE_S[unit] for n, unit in parts) * SECOND
+        return TimeRange(earliest_ns=at.earliest_ns - back - _AGE_S[parts[-1][1]] * SECOND, latest_ns=at.latest_ns - back, basis="inferred")
 
 
 def is_head(line: str) -> bool:

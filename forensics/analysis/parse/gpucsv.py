@@ -132,21 +132,7 @@ def _row(inp: Input, at_sheet: Input, sink: Sink, columns: list[tuple[str, str]]
         cells[where : where + extra + 1] = [", ".join(cells[where : where + extra + 1])]
     if len(cells) != len(columns):
         return
-    row: dict[str, str] = {}
-    factor: dict[str, float] = {}
-    bits: int | None = None
-    for (name, unit), cell in zip(columns, cells, strict=True):
-        reason = name.rpartition(".")[2]
-        if name.startswith(("clocks_event_reasons.", "clocks_throttle_reasons.")) and reason in REASONS:
-            if cell.lower() in ("active", "not active"):
-                bits = (bits or 0) | (REASONS[reason] if cell.lower() == "active" else 0)
-            continue
-        key = ALIASES.get(name, name)
-        if key in row and number(row[key]) is not None:
-            continue
-        row[key] = cell
-        given = cell.rpartition(" ")[2].lower()
-        factor[key] = _FACTOR.get(given) or _FACTOR.get(unit) or (1 << 20 if key in ("used", "total") else 1)
+    row, factor, bits = _values(columns, cells)
     at = at_sheet.at
     if stamp := row.get("timestamp"):
         at = stamped(stamp, at_sheet) or at
@@ -205,6 +191,26 @@ def _row(inp: Input, at_sheet: Input, sink: Sink, columns: list[tuple[str, str]]
             pci=bus,
         )
     )
+
+
+def _values(columns: list[tuple[str, str]], cells: list[str]) -> tuple[dict[str, str], dict[str, float], int | None]:
+    """(cell of each column by our name for it, what its number is multiplied with, bits of the reasons for lower clocks)"""
+    row: dict[str, str] = {}
+    factor: dict[str, float] = {}
+    bits: int | None = None
+    for (name, unit), cell in zip(columns, cells, strict=True):
+        reason = name.rpartition(".")[2]
+        if name.startswith(("clocks_event_reasons.", "clocks_throttle_reasons.")) and reason in REASONS:
+            if cell.lower() in ("active", "not active"):
+                bits = (bits or 0) | (REASONS[reason] if cell.lower() == "active" else 0)
+            continue
+        key = ALIASES.get(name, name)
+        if key in row and number(row[key]) is not None:
+            continue
+        row[key] = cell
+        given = cell.rpartition(" ")[2].lower()
+        factor[key] = _FACTOR.get(given) or _FACTOR.get(unit) or (1 << 20 if key in ("used", "total") else 1)
+    return row, factor, bits
 
 
 def _scaled(row: dict[str, str], key: str, factor: dict[str, float]) -> float | None:

@@ -6,9 +6,8 @@ import re
 
 from forensics.analysis.parse._base import Input, Parser, Sink
 from forensics.analysis.parse._names import plain
-from forensics.analysis.parse._sheets import Sheet, body, sheets
-from forensics.analysis.times import SECOND
-from forensics.model import ContainerStatus, TimeRange
+from forensics.analysis.parse._sheets import body, sheets
+from forensics.model import ContainerStatus
 
 _PODS = re.compile(r"^(NAMESPACE\s+)?NAME\s+READY\s+STATUS\s+RESTARTS\s+AGE\b")
 _POD = re.compile(
@@ -16,8 +15,6 @@ _POD = re.compile(
 )
 _DOCKER = re.compile(r"^CONTAINER ID\s+IMAGE\s+.*\bSTATUS\b.*\bNAMES\s*$")
 _CONTAINER = re.compile(r"^[0-9a-f]{12}\s.*?\s{2,}(Up|Exited|Restarting|Created|Dead|Paused)\b(?: \((\d{1,3})\))?.*?(\S+)\s*$")
-_PART = re.compile(r"(\d{1,6})([smhdy])")
-_UNIT = {"s": 1, "m": 60, "h": 3600, "d": 86400, "y": 31536000}
 _WELL = ("Running", "Up", "Created", "ContainerCreating", "Pending")
 
 
@@ -25,7 +22,7 @@ def parse(inp: Input, sink: Sink) -> None:
     for sheet in sheets(inp):
         for number, line in sheet.lines():
             if m := _POD.match(line):
-                ended = _before(m[4] or "", sheet)
+                ended = sheet.aged(m[4] or "")
                 sink.add(
                     ContainerStatus(
                         node=sheet.inp.node,
@@ -34,7 +31,7 @@ def parse(inp: Input, sink: Sink) -> None:
                         name=plain(m[1]),
                         restarts=int(m[3]),
                         started=ended,
-                        created=_before(m[5], sheet),
+                        created=sheet.aged(m[5]),
                         reason="" if m[2] in _WELL else plain(m[2]),
                     )
                 )
@@ -49,15 +46,6 @@ def parse(inp: Input, sink: Sink) -> None:
                         reason="" if m[1] in _WELL else m[1],
                     )
                 )
-
-
-def _before(age: str, sheet: Sheet) -> TimeRange | None:
-    """An age as coarse as its last unit, counted from the time of the listing; None where nobody says when that was."""
-    parts, at = _PART.findall(age), sheet.inp.at
-    if at is None or not parts:
-        return None
-    back = sum(int(n) * _UNIT[u] for n, u in parts) * SECOND
-    return TimeRange(earliest_ns=at.earliest_ns - back - _UNIT[parts[-1][1]] * SECOND, latest_ns=at.latest_ns - back, basis="inferred")
 
 
 PARSER = Parser(

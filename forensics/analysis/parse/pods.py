@@ -15,7 +15,6 @@ import msgspec
 from forensics.analysis.parse._base import Input, Parser, Sink
 from forensics.analysis.parse._names import plain
 from forensics.analysis.parse._sheets import Sheet, body, sheets
-from forensics.analysis.times import SECOND
 from forensics.model import ContainerStatus, PlatformEvent, TimeRange
 
 _STAMP = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?"
@@ -26,7 +25,6 @@ _DESCRIBE_HEAD = re.compile(r"^\s+Type\s+Reason\s+Age\s+From\s+Message")
 _DESCRIBE = re.compile(
     r"^\s+(Normal|Warning)\s+(\w{2,60})\s+((?:\d+[smhdy]){1,4}|<unknown>|<invalid>)(?: \(x(\d+) over \S+\))?\s+(\S+)\s+(.*)$"
 )
-_AGE = re.compile(r"(\d{1,6})([smhdy])")
 _KEYS = (
     "restartCount|startedAt|finishedAt|exitCode|reason|podCreated|creationTimestamp|name|containerID|state|lastState|status|running|terminated|waiting"
     "|Restart Count|Exit Code|Reason|Started|Finished|State|Last State|Start Time|Name|Containers"
@@ -67,7 +65,7 @@ def _event(inp: Input, sheet: Sheet, number: int, line: str) -> PlatformEvent | 
     if m := _DESCRIBE.match(line):
         return PlatformEvent(
             node=node,
-            at=_aged(m[3], sheet),
+            at=sheet.aged(m[3]),
             ref=ref,
             reason=m[2],
             text=plain(m[6].strip(), 400),
@@ -77,7 +75,7 @@ def _event(inp: Input, sheet: Sheet, number: int, line: str) -> PlatformEvent | 
     if m := _TABLE.match(line):
         return PlatformEvent(
             node=node,
-            at=_aged(m[1], sheet),
+            at=sheet.aged(m[1]),
             ref=ref,
             reason=m[3],
             text=plain(m[5].strip(), 400),
@@ -85,17 +83,6 @@ def _event(inp: Input, sheet: Sheet, number: int, line: str) -> PlatformEvent | 
             about=plain(m[4]),
         )
     return None
-
-
-def _aged(text: str, sheet: Sheet) -> TimeRange | None:
-    """ "5m12s" before the listing was made, as coarse as its last unit; None where nobody says when that was."""
-    at = sheet.inp.at
-    parts = _AGE.findall(text)
-    if at is None or not parts:
-        return None
-    unit = {"s": 1, "m": 60, "h": 3600, "d": 86400, "y": 31536000}
-    back = sum(int(n) * unit[u] for n, u in parts) * SECOND
-    return TimeRange(earliest_ns=at.earliest_ns - back - unit[parts[-1][1]] * SECOND, latest_ns=at.latest_ns - back, basis="inferred")
 
 
 class _Status:
