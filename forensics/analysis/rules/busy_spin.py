@@ -87,4 +87,8 @@ RULE = Rule(
     optional=("stacks", "log"),
     evaluate=evaluate,
     false_positives="On a host short of CPUs a spinning thread gets less than a CPU and is not named.",
+    references=(
+        "vllm distributed/device_communicators/shm_broadcast.py SpinCondition",
+        "Linux Documentation/filesystems/proc.rst, stat utime",
+    ),
 )

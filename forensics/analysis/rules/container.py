@@ -81,4 +81,5 @@ RULE = Rule(
     of_nodes=True,
     evaluate=evaluate,
     false_positives="Restarts that are counted over the life of a pod may be weeks old.",
+    references=("Kubernetes API: ContainerStatus.restartCount, lastState.terminated",),
 )

@@ -52,5 +52,6 @@ RULE = Rule(
     requires=("cpu",),
     of_nodes=True,
     evaluate=evaluate,
+    references=("Linux Documentation/filesystems/proc.rst, /proc/stat",),
     false_positives="Ranks that spin while they wait fill CPUs without needing them.",
 )

@@ -20,6 +20,7 @@ CRASHES = (
     "sigsegv",
     # what ends a process, whether its last words were read or not
     "cuda-illegal-access",
+    "cuda-device-assert",
     "host-oom-kill",
     "ray-oom-kill",
     "kernel-panic",
@@ -28,6 +29,7 @@ EXHAUSTED = ("gpu-oom", "shm-exhausted")
 """What an engine may outlive: where it is the root, it did not."""
 FAILED_STARTS = ("rendezvous-peer-missing", "address-in-use")
 """No crash, but the end of an engine all the same where they are grave."""
+LAST_WORDS_NS = 60 * 10**9
 
 
 def evaluate(view: View) -> Iterator[Finding]:
@@ -42,7 +44,7 @@ def evaluate(view: View) -> Iterator[Finding]:
                 yield view.finding(
                     "crash-on-other-node",
                     max((f.grade for f in found), key=lambda g: g.strength),  # as certain as that crash
-                    title=f"Another engine crashed, on {', '.join(nodes)}: {first.title}",
+                    title=f"Another engine crashed, on {', '.join(nodes)}: {first.title[:100]}",
                     because=[ref for f in found[:3] for ref in f.because[:2]],
                     severity=Severity.WARNING,
                     role=FindingRole.CONTEXT,
@@ -69,6 +71,12 @@ def _none(view: View) -> Finding:
     for node in sorted({s.node for s in spans}):
         own = [s for s in spans if s.node == node]
         windows[node] = (min(s.first_ns or 0 for s in own), max(s.last_ns or 0 for s in own))
+    for hit in view.hits:
+        last = windows.get(hit.node, (0, 0))[1]
+        if "exc_type" in hit.fields and (hit.at is None or last - hit.at.latest_ns <= LAST_WORDS_NS):
+            raise CannotTell(
+                f"a log ends in an exception ({hit.fields['exc_type'][:80]}): what followed was not read", "the rest of the log"
+            )
     unread = sorted(set(view.nodes) - set(windows))
     gap = coverage.gap(coverage.of_engine(view))
     return view.finding(
@@ -95,4 +103,5 @@ RULE = Rule(
     across=True,
     evaluate=evaluate,
     false_positives="A kill leaves no line of its own: an engine that is simply gone is found by its process, not by its log.",
+    references=("the findings of every engine of the case",),
 )

@@ -85,6 +85,7 @@ def _outside(view: View, inside: list[Member], outside: list[Member], whole: boo
         since=stall.since,
         does_not_show="why it does not come; the ranks that spin inside the collective are its victims",
         would_settle=[] if twice else ["a second stack sample of every rank"],
+        next_steps=[f"look at {names} first: its stack, its last log lines, its node"],
     )
 
 

@@ -38,6 +38,7 @@ def evaluate(view: View) -> Iterator[Finding]:
             nodes=[node],
             since=start,
             does_not_show="how much was asked, and whether the caller coped: a program that asks for too much gets the same line",
+            would_settle=["free memory of the host and of the GPU in the minutes before"],
         )
         # on a card with memory of its own the same line is about the card
         if last and silence and silence.grade.strength >= 2 and not _own_memory(view, node):

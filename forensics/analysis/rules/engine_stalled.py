@@ -27,7 +27,12 @@ def evaluate(view: View) -> Iterator[Finding]:
         until=stall.until,
         does_not_show="; ".join((*stall.unsure, *filter(None, [stall.vague]))) or "which rank broke first: see who waits for whom",
         would_settle=["a second capture a minute later"] if stall.unsure else [],
-        next_steps=["capture every node before restarting anything: the restart destroys the evidence"] if stall.until is None else [],
+        next_steps=[
+            "capture every node before restarting anything: the restart destroys the evidence",
+            "then restart all nodes of the engine together, never the head alone",
+        ]
+        if stall.until is None
+        else [],
     )
 
 

@@ -71,4 +71,6 @@ RULE = Rule(
     emits=tuple(f"evidence-missing:{s}" for s in QUESTIONS),
     about="A source of evidence was denied, timed out or never collected.",
     evaluate=evaluate,
+    false_positives="A source that does not exist on such a machine is told as absent by its collector, and not here.",
+    references=("the attempts of each bundle", "what was found in the folder"),
 )

@@ -90,5 +90,6 @@ RULE = Rule(
     about="The health endpoint answered 200 during a stall, or failed while counters moved.",
     any_of=("health", "log"),
     evaluate=evaluate,
+    false_positives="A probe that failed while the engine was starting, or with a limit shorter than a garbage collection of the front.",
     references=("vllm serve/instrumentator/health.py: asks for an error flag, never for progress",),
 )

@@ -162,8 +162,6 @@ def _with_its_machine(view: View) -> Iterator[Finding]:
 
 
 DEEPER_S = 60
-QUOTED = 100
-"""Characters of an exception's message in a title; the rest stands at the cited line."""
 OF_STARTS = ("worker-start-failed", "worker-exception-swallowed", "orderly-shutdown")
 """What root lines of a failed start may feed without saying why it failed."""
 OF_OTHERS = ("ray-actor-killed", "ray-gcs-node-ended")

@@ -89,4 +89,6 @@ RULE = Rule(
     about="Running, waiting and token rates in the minutes before the trouble began, and how long requests had queued.",
     requires=("log",),
     evaluate=evaluate,
+    false_positives="Load is there before most incidents: it is a circumstance, and never named as a cause.",
+    references=("vllm v1/metrics/loggers.py: a line every ten seconds",),
 )

@@ -65,7 +65,10 @@ def _read(view: View) -> Iterator[Finding]:
             processes=[process],
             since=view.stall.since if view.stall else None,
             does_not_show=_unseen(weakest, [lock.kind for lock in locks]),
-            next_steps=["take the two locks in one order everywhere, or hold only one of them at a time"],
+            next_steps=[
+                "take the two locks in one order everywhere, or hold only one of them at a time",
+                "do not raise the execution limit: this wait never ends",
+            ],
         )
 
 

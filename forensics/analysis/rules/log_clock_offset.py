@@ -45,9 +45,10 @@ def _named(spans: list[LogSpan]) -> str:
 RULE = Rule(
     name="log_clock_offset",
     emits=("log-clock-offset",),
-    about="The two clocks on the lines of a log agree.",
+    about="The clock of whoever wrapped the lines of a log and the clock inside them differ.",
     requires=("log",),
     of_nodes=True,
     evaluate=evaluate,
     false_positives="A pipe that always holds lines back by the same time, which no runtime does.",
+    references=("Kubernetes CRI log format", "Docker json-file"),
 )

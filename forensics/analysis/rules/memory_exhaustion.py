@@ -8,7 +8,7 @@ from forensics.analysis.rules._contract import CannotTell, Rule
 from forensics.analysis.rules.host_oom import join, kills_of
 from forensics.analysis.times import SECOND
 from forensics.analysis.view import View
-from forensics.model import EvidenceRef, Finding, FindingRole, Grade, KernelEvent, MemorySample, Severity
+from forensics.model import EvidenceRef, Finding, FindingRole, Grade, KernelEvent, KernelSpan, MemorySample, Severity
 
 PLENTY = 0.10
 """With this share available nothing waits for memory."""
@@ -57,7 +57,12 @@ def evaluate(view: View) -> Iterator[Finding]:
 
 
 def _given_back(view: View, host: list[MemorySample]) -> bool:
-    """Whether every reading is later than an end of the engine, or of a part of it: what it held is free again."""
+    """Whether every reading is later than an end of the engine, or of a part of it: what it held is free again.
+
+    Where the kernel's log was read, too, a kill for lack of memory would stand in it.
+    """
+    if any(s.lines for s in view.on_nodes(KernelSpan)):
+        return False
     ends = [h.at.earliest_ns for h in view.events("fatal", "worker-death", "death-told", "start-failed") if h.at]
     return bool(ends) and all(m.at is None or m.at.earliest_ns > min(ends) for m in host)
 

@@ -55,4 +55,5 @@ RULE = Rule(
     any_of=("cpu", "gpu"),
     evaluate=evaluate,
     false_positives="Backends that block instead of spinning in a collective show no difference of load.",
+    references=("NCCL kernels and host threads poll in a collective",),
 )

@@ -117,4 +117,5 @@ RULE = Rule(
     applies=lambda view: "" if view.case.patches else "no patches.toml was given",
     evaluate=evaluate,
     false_positives="A monkeypatch at run time shows in no file.",
+    references=("patches.toml, as design.md describes it",),
 )

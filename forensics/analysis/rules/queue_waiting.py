@@ -39,4 +39,5 @@ RULE = Rule(
     requires=("log",),
     evaluate=evaluate,
     false_positives="None that harms: it is a circumstance and names no fault.",
+    references=("vllm v1/core/sched/scheduler.py: max_num_seqs and free blocks bound what runs",),
 )

@@ -75,4 +75,8 @@ RULE = Rule(
     optional=("metrics", "sockets"),
     evaluate=evaluate,
     false_positives="A rank that is merely slow: while any counter moves nothing is claimed.",
+    references=(
+        "vllm distributed/device_communicators/shm_broadcast.py ShmRingBuffer",
+        "vllm v1/executor/multiproc_executor.py get_response",
+    ),
 )

@@ -27,14 +27,14 @@ def evaluate(view: View) -> Iterator[Finding]:
     yield view.finding(
         "relaunch-on-faulted-fabric",
         Grade.ESTABLISHED,
-        title=f"The engine was started again at {iso(begun)} on {faults[0].node}, whose fault was still there: {faults[0].text[:120]}",
+        title=f"The engine was started again at {iso(begun)} on {faults[0].node}, whose fault nothing had cleared: {faults[0].text[:120]}",
         because=[e.ref for e in faults[:6]],
         severity=Severity.CRITICAL,
         role=FindingRole.ROOT,
         nodes=list(dict.fromkeys(e.node for e in faults)),
         ranks=ranks,
         since=first,
-        does_not_show="that a reset would have been enough",
+        does_not_show="a reset that left no line in the kernel log; nor that a reset would have been enough",
         next_steps=["reset the GPU and the fabric, or take the node out, before the next start"],
     )
 
@@ -53,4 +53,5 @@ RULE = Rule(
     requires=("kernel", "log"),
     evaluate=evaluate,
     false_positives="A GPU that was reset without a line in the kernel log.",
+    references=("NVIDIA Xid catalogue: 79 and NVLink faults last until a reset",),
 )

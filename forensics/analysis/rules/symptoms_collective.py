@@ -138,7 +138,7 @@ def _peer(hits: list[LogHit], view: View) -> str:
     first = hits[0]
     said = " ".join(t for t in (first.fields.get("exc_type", ""), first.fields.get("exc_message", "")) if t) or first.text
     process = view.process(first.node, first.pid)
-    return f"{view.name(process) if process else _who(hits[:1]).capitalize()} lost a peer: {said[:160]}"
+    return f"{view.name(process) if process else _who(hits[:1]).capitalize()} lost a peer: {said[:100]}"
 
 
 SAID: tuple[tuple[str, Callable[[list[LogHit], View], str], str], ...] = (

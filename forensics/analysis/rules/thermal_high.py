@@ -33,6 +33,7 @@ def evaluate(view: View) -> Iterator[Finding]:
                 nodes=[node],
                 since=(hot[0][0] if hot else gpus[0]).at,
                 does_not_show="that heat began the trouble",
+                next_steps=["check power limits, clocks and fans before the hardware is suspected"],
             )
         if moved := _throttled([t for t in view.on_nodes(ThrottleCount) if t.node == node]):
             yield view.finding(
@@ -73,4 +74,5 @@ RULE = Rule(
     of_nodes=True,
     evaluate=evaluate,
     false_positives="Passive trips of laptops and small machines are reached in ordinary work.",
+    references=("Linux Documentation/driver-api/thermal", "NVML nvmlClocksEventReason*"),
 )

@@ -75,4 +75,5 @@ RULE = Rule(
     requires=("log",),
     evaluate=evaluate,
     false_positives="Long limits are legitimate where single steps are long; the finding is a circumstance, never a cause.",
+    references=("vllm envs.py", "SGLang server_args.py watchdog_timeout", "torch ProcessGroupNCCL.hpp"),
 )

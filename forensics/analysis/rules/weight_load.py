@@ -81,4 +81,5 @@ RULE = Rule(
     requires=("log",),
     evaluate=evaluate,
     false_positives="Weights that are quantised or converted while they are loaded are slow for another reason.",
+    references=("vllm model_executor/model_loader/weight_utils.py", "vllm default_loader.py: Loading weights took"),
 )

@@ -22,7 +22,8 @@ def evaluate(view: View) -> Iterator[Finding]:
     if not raised:
         yield from _told_from_afar(view)
     for hit, process in raised:
-        what = f"{hit.fields.get('exc_type', 'an exception')} {hit.fields.get('exc_message', '')}".strip()
+        # of a long message the beginning; the rest stands at the cited line
+        what = f"{hit.fields.get('exc_type', 'an exception')} {hit.fields.get('exc_message', '')[:80]}".strip()
         where = f" in {hit.fields['exc_at']}" if hit.fields.get("exc_at") else ""
         name = speaker(view, hit, process)
         rank = [hit.rank] if hit.rank is not None and not process else []
