@@ -44,6 +44,12 @@ _WORST = ("dead", "stalled", "degraded", "unknown", "starting", "stopped", "heal
 SYMPTOMS = ("symptom-", "nccl-watchdog-timeout", "heartbeat-monitor-abort")
 HOST_GONE = ("kernel-panic", "host-stopped-logging")
 """Findings after which nothing runs on the machine any more."""
+PROCESS_GONE = (
+    *("sigsegv", "native-crash", "cuda-illegal-access", "cuda-device-assert", "gpu-oom", "shm-exhausted", "host-oom-kill"),
+    *("ray-oom-kill", "ray-actor-died", "worker-process-died", "worker-exception-fatal"),
+)
+"""Roots that a process does not survive."""
+OUTLIVED_NS = 20 * 10**9
 UNEASY = ("transient-stall-recovered", "long-prefill", "slow-progress", "engine-alive-not-progressing")
 """States in which nothing broke, and which look from outside as if something had."""
 START_FAILED = ("worker-start-failed", "rendezvous-peer-missing", "address-in-use")
@@ -262,6 +268,8 @@ def verdict_of(view: View, findings: Sequence[Finding], root: Root, seen: Covera
         state, sentence = "starting", _sentence(by_id["startup-in-progress"])
     elif stopped and stopped.until is None:
         state, sentence = "stopped", _sentence(stopped)
+    elif root.finding in PROCESS_GONE and root.finding in ongoing and not _moved_after(view, root) and "healthy-serving" not in by_id:
+        state, sentence = "dead", "A process of the engine was lost, and nothing shows that it went on."
     elif root.finding and root.finding in ongoing:
         state, sentence = "degraded", "No standstill was seen, but the engine is not sound."
     elif "slow-progress" in by_id:
@@ -274,6 +282,12 @@ def verdict_of(view: View, findings: Sequence[Finding], root: Root, seen: Covera
         state, sentence = "unknown", "The evidence does not tell whether the engine advances."
     hole = f" {coverage.gap(seen)}." if not seen.complete else ""
     return Verdict(state=state, sentence=sentence + who + hole)
+
+
+def _moved_after(view: View, root: Root) -> bool:
+    since = root.since_ns
+    moved = [i for i in (*view.progress.log, *view.progress.metrics) if i.moved]
+    return any(since is None or i.since_ns is None or i.since_ns > since + OUTLIVED_NS for i in moved)
 
 
 def _sentence(finding: Finding) -> str:

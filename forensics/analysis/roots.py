@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from forensics.analysis.lives import line_number
 from forensics.model import Finding, FindingRole, Grade, Root, TimeRange
 
 SPECIFIC = (
@@ -17,6 +18,9 @@ SPECIFIC = (
         "interposer-deadlock",
         "gpu-oom",
         "cuda-illegal-access",
+        "cuda-device-assert",
+        "kernel-lockup",
+        "kernel-task-blocked",
         "sigsegv",
         "native-crash",
     ),
@@ -84,7 +88,13 @@ def _one_story(best: Finding, other: Finding) -> bool:
 
 
 def _earlier(a: Finding, b: Finding) -> bool:
-    return bool(a is not b and a.since and b.since and a.since.before(b.since))
+    """By time; of two undated ones in one file by their lines."""
+    if a is b:
+        return False
+    if a.since and b.since:
+        return a.since.before(b.since)
+    first, second = a.because[0], b.because[0]
+    return not a.since and not b.since and first.source == second.source and 0 < line_number(first) < line_number(second)
 
 
 def of_its_peers(findings: Sequence[Finding], elsewhere: Sequence[Finding]) -> list[Finding]:

@@ -31,6 +31,7 @@ FIELD_TYPES: dict[str, re.Pattern[str]] = {
     "address": re.compile(r"\S{1,256}"),
     "text": re.compile(r".*", re.S),
 }
+_PLAIN = re.compile(r"(?:\\[^\w\s]|[^\\.^$*+?{}\[\]|()])+(?![*+?{])")
 ROLES = ("root", "cascade", "teardown", "confirmation", "context")
 AFTER_BYTES = 2048
 """How far below a line its block of values may lie."""
@@ -114,6 +115,12 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             return None
 
 
+def beginning(expression: str) -> str:
+    """The plain text that every match of an expression begins with."""
+    m = _PLAIN.match(expression)
+    return re.sub(r"\\(.)", r"\1", m[0]) if m else ""
+
+
 @functools.cache
 def _compiled(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern)
@@ -126,6 +133,8 @@ def load_signature(text: str) -> Signature:
         raise msgspec.ValidationError(f"role must be one of {ROLES}")
     if signature.event and signature.event not in EVENTS:
         raise msgspec.ValidationError(f"event must be one of {tuple(EVENTS)}")
+    if signature.telling and not beginning(signature.telling):
+        raise msgspec.ValidationError("telling must begin with plain text: that is what is looked for")
     groups = {name for pattern in (signature.pattern, *signature.after) for name in re.compile(pattern).groupindex}
     if unknown := [f"{name}: {kind}" for name, kind in signature.fields.items() if name not in groups or kind not in FIELD_TYPES]:
         raise msgspec.ValidationError(f"fields that no group has, or of no known type: {', '.join(unknown)}")
