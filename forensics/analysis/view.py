@@ -135,12 +135,15 @@ class View:
             here = [e for e in here if e.kind == KINDS.get(kind)]
         return len(here) == 1 and here[0] is self.engine
 
+    @cached_property
+    def _owned(self) -> set[tuple[str, int]]:
+        """(node, pid) of every process of any engine: asked of each observation."""
+        return {(p.info.node, p.pid) for e in self.case.engines for p in e.processes}
+
     def _mine(self, observation: Observation) -> bool:
         if observation.pid is not None and (observation.node, observation.pid) in self.by_key:
             return True
-        owned = observation.pid is not None and any(
-            observation.pid == p.pid and observation.node == p.info.node for e in self.case.engines for p in e.processes
-        )
+        owned = observation.pid is not None and (observation.node, observation.pid) in self._owned
         kind = observation.engine if isinstance(observation, LogHit) else ""
         return not owned and observation.node in self.nodes and self._alone(observation.node, kind)
 
