@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.analysis.layers.conftest import told as told  # noqa: PLC0414 a fixture
 from tests.analysis.layers.folder import Node, iso, kernel
+from tests.analysis.layers.test_network import counters
 
 LATE = (
     'Liveness probe failed: Get "http://192.0.2.9:8000/health": context deadline exceeded (Client.Timeout exceeded while awaiting headers)'
@@ -128,3 +129,12 @@ def test_two_looks_at_the_creation_of_a_communicator_within_seconds_are_those_of
     for rank in (0, 1):
         s.everywhere(5300 + rank, ["ncclCommInitRank (libnccl.so.2)", "PyNcclCommunicator.__init__ (pynccl.py)"])
     assert tell(s).grade("comm-init-stuck") not in ("established", "supported")
+
+
+def test_error_counters_that_are_not_zero_and_were_first_read_in_the_trouble_refute_nothing(told):
+    node = Node()
+    node.stats(70, 600)
+    node.stall(600)
+    t = told(n1__log=node, n1__rdma_1_txt=counters(11, symbol_error=812), n1__rdma_2_txt=counters(12, symbol_error=812))
+    assert t.grade("fabric-fault") != "refuted"
+    assert t.rule("fabric") == "INCONCLUSIVE"

@@ -52,6 +52,9 @@ def evaluate(view: View) -> Iterator[Finding]:
         return
     if not still and any(c.value for c in known):
         raise CannotTell("error counters were read once and are not 0: whether they moved is not known", "a second sample of the counters")
+    onset = min((t.earliest_ns for t, _ in troubles(view)), default=None)
+    if onset is not None and any(b.value for _, b in still) and all(a.at and a.at.earliest_ns > onset for a, _ in still):
+        raise CannotTell("error counters are not 0, and were first read after the trouble began", "the same counters from before")
     against = [c.ref for _, c in still] or [c.ref for c in known]
     data = [b.value - a.value for k, (a, b) in pairs.items() if k[3] in ("port_xmit_data", "port_rcv_data", "portxmitdata", "portrcvdata")]
     moved = f"; data moved by {sum(data)} words" if any(data) else "; no data moved either: nobody sent" if data else ""
