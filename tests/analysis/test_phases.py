@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -53,12 +54,12 @@ def test_a_stall_that_ends_in_death_has_all_its_phases(tmp_path):
     report = analyze([_log(tmp_path / "in")])
     phases = [(p.name, _clock(p.since.earliest_ns), p.until and _clock(p.until.earliest_ns)) for p in report.phases]
     assert [name for name, _, _ in phases] == ["start-up", "serving", "silence", "detection", "teardown"]
-    starts = dict((name, begin) for name, begin, _ in phases)
+    starts = {name: begin for name, begin, _ in phases}
     assert starts["start-up"] == "08:00:00" and starts["serving"] == "08:02:30"
     assert "09:00:09" <= starts["silence"] <= "09:00:20"
     assert starts["detection"] == "09:01:10"
     assert starts["teardown"] == "09:05:10"
-    assert all(until == begin for (_, _, until), (_, begin, _) in zip(phases, phases[1:], strict=False)), "one follows the other"
+    assert all(until == begin for (_, _, until), (_, begin, _) in itertools.pairwise(phases)), "one follows the other"
     assert report.phases[2].ref and report.phases[2].ref.source == "node0.log", "what ended it stands in the log"
 
 

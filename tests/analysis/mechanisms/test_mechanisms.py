@@ -194,7 +194,9 @@ GIL: 49.00%, Active: 100.00%, Threads: 5
 """
 
 
-@pytest.mark.parametrize(("served", "polls", "grade"), [(False, True, "established"), (False, False, "supported"), (True, True, "supported")])
+@pytest.mark.parametrize(
+    ("served", "polls", "grade"), [(False, True, "established"), (False, False, "supported"), (True, True, "supported")]
+)
 def test_a_reader_that_polls_while_nothing_is_outstanding_is_a_cost(tmp_path, served, polls, grade):
     """A look of unknown time may be from before the engine went idle; a rate alone does not show that it polls."""
     more = {"worker_pyspy__top_txt": POLLS} if polls else {}
