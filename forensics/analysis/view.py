@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -59,6 +59,7 @@ class View:
         self.case = case
         self.engine = engine
         self.profile: EngineProfile = profile(engine.kind)
+        self._once: dict[tuple[type[Observation], str], list[Any]] = {}
         self.by_key: dict[tuple[str, int], EngineProcess] = {(p.info.node, p.pid): p for p in engine.processes}
         self.life = self.lives.last if life is None else life
         self.past = self.life < self.lives.last
@@ -120,17 +121,29 @@ class View:
         """(node, file) of the logs that this engine writes: by the pids that speak in them, else the only engine of the node."""
         mine = set()
         for span in self.case.of(LogSpan):
-            pids = {(span.node, pid) for pid in span.pids}
-            if span.pid is not None:
-                pids.add((span.node, span.pid))
-            elsewhere = any(pids & {(p.info.node, p.pid) for p in e.processes} for e in self.case.engines if e is not self.engine)
-            if pids & self.by_key.keys() or (not elsewhere and span.node in self.nodes and self._alone(span.node, span.engine)):
+            pids = {(span.node, pid) for pid in (*span.pids, span.pid) if pid is not None}
+            known = pids & self.by_key.keys()
+            elsewhere = not known and bool(pids & self._owned)
+            if known or (not elsewhere and span.node in self._nodes and self._alone(span.node, span.engine)):
                 mine.add((span.node, span.ref.source))
         return mine
 
+    @cached_property
+    def _here(self) -> dict[str, list[EngineInstance]]:
+        """The engines of each node."""
+        found: dict[str, list[EngineInstance]] = {}
+        for engine in self.case.engines:
+            for node in engine.nodes:
+                found.setdefault(node, []).append(engine)
+        return found
+
+    @cached_property
+    def _nodes(self) -> frozenset[str]:
+        return frozenset(self.nodes)
+
     def _alone(self, node: str, kind: str = "") -> bool:
         """Whether what is of no process on this node is of this engine: the only one there, or the only one of that kind."""
-        here = [e for e in self.case.engines if node in e.nodes]
+        here = self._here.get(node, [])
         if len(here) > 1 and kind:
             here = [e for e in here if e.kind == KINDS.get(kind)]
         return len(here) == 1 and here[0] is self.engine
@@ -145,7 +158,7 @@ class View:
             return True
         owned = observation.pid is not None and (observation.node, observation.pid) in self._owned
         kind = observation.engine if isinstance(observation, LogHit) else ""
-        return not owned and observation.node in self.nodes and self._alone(observation.node, kind)
+        return not owned and observation.node in self._nodes and self._alone(observation.node, kind)
 
     @cached_property
     def every_hit(self) -> list[LogHit]:
@@ -198,11 +211,17 @@ class View:
 
     def of(self, kind: type[O]) -> list[O]:
         """Observations of one type that concern this engine's processes (or nodes, where it is alone there)."""
-        return [] if self.past else [o for o in self.case.of(kind) if self._mine(o)]
+        return [] if self.past else self._chosen(kind, "of", self._mine)
 
     def on_nodes(self, kind: type[O]) -> list[O]:
         """Observations of one type about this engine's nodes as a whole."""
-        return [o for o in self.case.of(kind) if o.node in self.nodes and not (self.past and kind is not LogSpan)]
+        return [] if self.past and kind is not LogSpan else self._chosen(kind, "on", lambda o: o.node in self._nodes)
+
+    def _chosen(self, kind: type[O], how: str, wanted: Callable[[O], bool]) -> list[O]:
+        """Chosen once: every rule asks, of every engine."""
+        if (kind, how) not in self._once:
+            self._once[kind, how] = [o for o in self.case.of(kind) if wanted(o)]
+        return list(self._once[kind, how])
 
     @cached_property
     def _threads(self) -> dict[tuple[str, int], list[ThreadView]]:
