@@ -9,7 +9,19 @@ from forensics.analysis.rules import SOURCES
 from forensics.analysis.sources import COLLECTOR_OF, observed, of_source
 from forensics.analysis.view import View
 from forensics.engines import WORLD_LIMIT
-from forensics.model import Coverage, CoverageCell, CpuSample, EngineProcess, LogHit, LogSpan, Outcome, ProcessState, Role, ThreadStack
+from forensics.model import (
+    Coverage,
+    CoverageCell,
+    CpuSample,
+    EngineProcess,
+    LogHit,
+    LogSpan,
+    Outcome,
+    ProcessState,
+    Role,
+    ThreadStack,
+    ranges,
+)
 
 PER_RANK = ("stacks", "process", "cpu", "log")
 """Sources that look at each rank by itself; the others look at a node."""
@@ -137,10 +149,11 @@ def gap(seen: Coverage) -> str:
     parts = []
     if unseen := sorted(set(seen.expected_ranks) - set(seen.seen_ranks)):
         size = seen.replica_size
-        names = [f"{n % size} of replica {n // size}" if size else str(n) for n in unseen]
-        parts.append(f"rank {', '.join(names)} was not seen ({len(seen.expected_ranks)} expected)")
+        names = ", ".join(f"{n % size} of replica {n // size}" for n in unseen) if size else ranges(unseen)
+        who = f"ranks {names} were" if len(unseen) > 1 else f"rank {names} was"
+        parts.append(f"{who} not seen ({len(seen.expected_ranks)} expected)")
     if missing := sorted(set(seen.expected_nodes) - set(seen.seen_nodes)):
-        parts.append(f"nothing was read of node {', '.join(missing)}")
+        parts.append(f"nothing was read of node{'s' if len(missing) > 1 else ''} {', '.join(missing)}")
     if seen.unseen_node_count:
         parts.append(f"{seen.unseen_node_count} node(s) of this engine were not captured")
     return "; ".join(parts)

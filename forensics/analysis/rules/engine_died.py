@@ -48,7 +48,7 @@ def evaluate(view: View) -> Iterator[Finding]:
         "engine-died",
         # the front knows that the core is dead; what the core said of it was cut off
         grade(observed=bool(fatal or gone), agreeing=2),
-        title=f"The engine died at {iso(at.earliest_ns) if at else 'an unknown time'}{detail}{back}",
+        title=f"The engine died{f' at {iso(at.earliest_ns)}' if at else ''}{detail}{back}",
         because=[
             *(h.ref for h in (*fatal[:3], *told[:3])),
             *(s.ref for s in gone[:2]),
