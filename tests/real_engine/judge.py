@@ -22,7 +22,15 @@ DONE = (0, 3)
 
 # facts about the host or the configuration: true or not whatever the engine does
 CIRCUMSTANCES = {"execution-mode", "load-at-onset", "backlog-before-onset", "startup-completed", "host-stable", "time-limit-raised"}
-CIRCUMSTANCES |= {"cpu-saturated", "cpu-pressure", "thermal-high", "thermal-throttled", "log-clock-offset", "version-skew", "no-crash-found"}
+CIRCUMSTANCES |= {
+    "cpu-saturated",
+    "cpu-pressure",
+    "thermal-high",
+    "thermal-throttled",
+    "log-clock-offset",
+    "version-skew",
+    "no-crash-found",
+}
 # several scenarios share one server: a standstill of an earlier one that was undone
 CIRCUMSTANCES |= {"transient-stall-recovered"}
 # what any stall looks like, from inside and outside
