@@ -137,6 +137,12 @@ class Format:
             self.take(out, m)
 
 
+def source_line(record: dict[str, Any], file: str, line: str) -> str:
+    """Where a record of JSON says that it was written: "core.py:12", or the file alone; `file`, `line`: the names of its fields."""
+    name, at = word(record.get(file)), number(record.get(line))
+    return f"{name}:{at}" if name and at is not None else name
+
+
 def stamped(form: Format, out: Peeled, text: str, stamp: str = "") -> None:
     """Keep a time: a wrapper's apart from the process's own."""
     found = Stamp(stamp or form.stamp, text)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from forensics.analysis.logs._format import LEVELS, Format, Peeled, number, stamped, word
+from forensics.analysis.logs._format import LEVELS, Format, Peeled, source_line, stamped, word
 
 
 def _decode(record: dict[str, Any], out: Peeled) -> str | None:
@@ -20,8 +20,7 @@ def _decode(record: dict[str, Any], out: Peeled) -> str | None:
     out.engine = (
         "dynamo" if head.startswith("dynamo") else "tgi" if head.startswith("text_generation") else head if head == "vllm" else out.engine
     )
-    file, line = word(record.get("file")), number(record.get("line"))
-    out.at = f"{file}:{line}" if file and line is not None else file
+    out.at = source_line(record, "file", "line")
     return message
 
 

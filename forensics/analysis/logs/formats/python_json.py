@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from forensics.analysis.logs._format import LEVELS, Format, Peeled, number, stamped, word
+from forensics.analysis.logs._format import LEVELS, Format, Peeled, number, source_line, stamped, word
 from forensics.analysis.logs.formats.python_basic import engine_of
 
 
@@ -19,8 +19,7 @@ def _decode(record: dict[str, Any], out: Peeled) -> str | None:
     out.process = word(record.get("processName")) or out.process
     out.pid = number(record.get("process")) if number(record.get("process")) is not None else out.pid
     out.engine = engine_of(word(record.get("name"))) or out.engine
-    file, line = word(record.get("filename")) or word(record.get("fileinfo")), number(record.get("lineno"))
-    out.at = f"{file}:{line}" if file and line is not None else file
+    out.at = source_line(record, "filename" if word(record.get("filename")) else "fileinfo", "lineno")
     trace = record.get("exc_info")
     return f"{message}\n{trace}" if isinstance(trace, str) else message
 

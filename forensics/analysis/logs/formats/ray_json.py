@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from forensics.analysis.logs._format import LEVELS, Format, Peeled, number, stamped, word
+from forensics.analysis.logs._format import LEVELS, Format, Peeled, number, source_line, stamped, word
 
 
 def _decode(record: dict[str, Any], out: Peeled) -> str | None:
@@ -18,8 +18,7 @@ def _decode(record: dict[str, Any], out: Peeled) -> str | None:
     out.process = word(record.get("actor_name")) or word(record.get("task_name")) or out.process
     pid = number(record.get("process"))
     out.pid = out.pid if pid is None else pid
-    file, line = word(record.get("filename")), number(record.get("lineno"))
-    out.at = f"{file}:{line}" if file and line is not None else file
+    out.at = source_line(record, "filename", "lineno")
     return message
 
 
