@@ -30,9 +30,11 @@ processor time as the stacks, and tells of waits."""
 LATER = (*DEEPER, "memory", "clock", "gpu", "thermal", "patches", "kernel", "rpclogs", "cores")
 """Most volatile first; run while the samplers sleep."""
 NICED = ("kernel", "rpclogs", "cores")
+HOLDING = ("stacks", "objects")
+"""A stack reader holds its target, and while it waits for a processor it holds it longer: these go before everything else,
+the other collectors of ours as well."""
 NICE, PROMPT = 10, -10
-"""A stack reader that waits for a processor holds its target meanwhile: on a saturated host the volatile part is kind by being
-fast. -10 is about ten times the share of a spinner, for less than a second of processor time."""
+"""-10 is about ten times the share of a spinner, for less than a second of processor time."""
 MIB = 1024 * 1024
 
 
@@ -98,7 +100,7 @@ def make_plan(found: Discovery, depth: str = "standard", deadline_s: float = 60.
             collector=name,
             deadline_s=min(deadlines[name], deadline_s),
             samples=2 if name in SAMPLED else 1,
-            nice=NICE if name in NICED else PROMPT if name in (*URGENT, *DEEPER) else 0,
+            nice=NICE if name in NICED else PROMPT if name in HOLDING else 0,
             max_bytes=log_bytes if name == "rpclogs" else 64 * MIB,
             options=options.get(name, {}),
         )

@@ -129,18 +129,21 @@ def test_capture_against_sequential_dumps(targets: Targets, tmp_path: Path) -> N
 
 
 def test_added_pause(targets: Targets, tmp_path: Path) -> None:
+    """The longest single pause of a process. A capture looks twice, so it is set beside the longer of two dumps: the longer of two is
+    longer than one by the noise of the machine alone."""
     quiet, dump, whole = [], [], []
-    for round_ in range(3):
+    for round_ in range(5):
         targets.gaps()
         time.sleep(1.0)
         quiet.append(targets.gaps())
-        dumps(targets.ranks)
+        for _ in range(2):
+            dumps(targets.ranks)
         dump.append(targets.gaps())
         capture(tmp_path / str(round_), targets.process.pid, "--window", "0")
         whole.append(targets.gaps())
-    named = zip(("a capture", "a py-spy dump", "nothing"), map(min, (whole, dump, quiet)), strict=True)
+    named = zip(("a capture", "py-spy dumps", "nothing"), map(min, (whole, dump, quiet)), strict=True)
     details = ", ".join(f"{what} {pause * 1e3:.1f} ms ({raw * 1e3:.0f} with waiting for a processor)" for what, (pause, raw) in named)
-    result("added pause of a process / that of one py-spy dump", min(whole)[0] / min(dump)[0], 1.0, limit=5.0, details=details)
+    result("added pause of a process / that of a py-spy dump", min(whole)[0] / min(dump)[0], 1.0, limit=5.0, details=details)
 
 
 def test_start_up() -> None:
