@@ -50,8 +50,7 @@ GAP_ROUNDS = 3
 def token_gaps(server: Server) -> Seen:
     """How much longer the slowest gap between two tokens gets by a capture, beside what plain py-spy dumps of the same processes cost.
 
-    Printed; asserted is that every request is answered. Measured in turn after a warm-up, and the best of each is taken. On two
-    processors a stop of a rank, also one by a plain py-spy, is followed at times by a gap of seconds; why is not known yet.
+    Printed; asserted is that every request is answered. Measured in turn after a warm-up, and the best of each is taken.
     """
     seen = None
     assert server.load(2, 300).all_answered()
