@@ -56,14 +56,14 @@ def photograph(probes: Sequence[Probe], emit: Emitter) -> None:
     ready: list[Probe] = []
     try:
         while waiting or running or ready:
+            while ready:  # not beside the next reader: what shares the processors with it makes it hold its target longer
+                ready.pop(0).deliver(emit)
             while waiting and len(running) < parallel:
                 probe = waiting.pop(0)
                 if probe.begin(pool) and probe.child:
                     running[probe.child] = probe
                 else:
                     ready.append(probe)
-            while ready:  # only now, so that encoding runs beside the next reader instead of before it
-                ready.pop(0).deliver(emit)
             for child in pool.wait():
                 probe = running.pop(child)
                 if probe.end(pool, child) or probe.child is None:

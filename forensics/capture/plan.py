@@ -30,9 +30,9 @@ processor time as the stacks, and tells of waits."""
 LATER = (*DEEPER, "memory", "clock", "gpu", "thermal", "patches", "kernel", "rpclogs", "cores")
 """Most volatile first; run while the samplers sleep."""
 NICED = ("kernel", "rpclogs", "cores")
-HOLDING = ("stacks", "objects")
-"""A stack reader holds its target, and while it waits for a processor it holds it longer: these go before everything else,
-the other collectors of ours as well."""
+HOLDING = ("stacks",)
+"""A stack reader holds its target, and while it waits for a processor it holds it longer: it goes before everything else, the
+other collectors of ours as well."""
 NICE, PROMPT = 10, -10
 """-10 is about ten times the share of a spinner, for less than a second of processor time."""
 MIB = 1024 * 1024

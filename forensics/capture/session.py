@@ -24,6 +24,7 @@ from forensics.capture.errors import NothingFound, OutputUnusable
 from forensics.capture.options import CaptureOptions, ProgressSink, Quiet, check, read_patches
 from forensics.capture.plan import (
     DEEPER,
+    INTERVAL_S,
     LATER,
     NICE,
     SAMPLED,
@@ -49,6 +50,8 @@ ORDER = (*URGENT[:1], *DEEPER, *URGENT[1:], *(name for name in LATER if name not
 """Of a bundle's members, most volatile first."""
 ENGINE_EVIDENCE = ("stacks", "process", "rpclogs")
 """Without these of an engine's own processes a capture is incomplete."""
+AHEAD_S = 0.1
+"""Before a sample is due: a full host takes a moment to let us in."""
 SMALL_BYTES = 64 * 1024 * 1024
 """Up to this a bundle is packed in less than a second, which on a saturated host a low priority would turn into a minute."""
 
@@ -172,7 +175,7 @@ class _Course:
                 self._start(self.waiting.pop(0))
             if self.rounds and not self.runner.running(*SAMPLED):
                 self._look_again()
-            self.priority.prompt(self.runner.running(*URGENT))
+            self.priority.prompt(self._volatile())
             self.runner.turn(0.05)
         return None
 
@@ -189,6 +192,13 @@ class _Course:
         if self.elapsed >= SETTLE_S or not self.runner.running(*SAMPLED):
             return True
         return self.recorder.stacks_seen(1) >= len(self.found.pids)
+
+    def _volatile(self) -> bool:
+        """Whether a sample is being taken, or just about to be; not while the samplers sleep, nor for what is no more volatile."""
+        if not self.runner.running(*SAMPLED):
+            return False
+        due = 1 if self.elapsed < INTERVAL_S - AHEAD_S else self.latest
+        return self.recorder.stacks_seen(due) < len(self.found.pids)
 
     def _slow_running(self) -> int:
         return sum(1 for child in self.runner.active if child.step.collector not in self.plan_urgent)

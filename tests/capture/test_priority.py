@@ -25,6 +25,16 @@ def test_the_session_s_group_is_raised_and_put_back(group: Path) -> None:
     assert os.getpriority(os.PRIO_PROCESS, 0) == before
 
 
+def test_between_two_samples_the_group_is_as_it_was(group: Path) -> None:
+    group.write_text("/autogroup-7 nice 0\n")
+    before = os.getpriority(os.PRIO_PROCESS, 0)
+    with _priority.Priority() as priority:
+        priority.prompt(False)
+        assert (group.read_text(), os.getpriority(os.PRIO_PROCESS, 0)) == ("0", before)
+        priority.prompt(True)
+        assert group.read_text() == str(PROMPT)
+
+
 def test_a_group_that_is_ahead_already_is_left_alone(group: Path) -> None:
     group.write_text("/autogroup-7 nice -15\n")
     with _priority.Priority():
