@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tarfile
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from typing import Any
 import pytest
 
 from forensics.capture import _procfs as procfs
+from forensics.capture import session
 from forensics.capture.errors import BadRequest, NothingFound, OutputUnusable
 from forensics.capture.session import CaptureOptions, CaptureResult, Quiet, capture
 from forensics.model import Attempt, Outcome
@@ -211,6 +213,24 @@ def test_target_that_dies_meanwhile(grow: Grow, tmp_path: Path) -> None:
     second = [attempt for attempt in of(result.attempts, "stacks") if attempt.sample == 2]
     assert second and all(attempt.outcome in (Outcome.ABSENT, Outcome.EMPTY, Outcome.UNSUPPORTED) for attempt in second)
     assert not [line for line in result.incomplete if line.startswith("stacks")], "a target that has gone is an observation"
+
+
+def test_between_two_samples_the_engine_comes_first(grow: Grow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tree = grow(generic())
+    turns: list[tuple[bool, int]] = []
+
+    class Told(session.Priority):
+        def prompt(self, wanted: bool) -> None:
+            if not turns or turns[-1][0] != wanted:
+                turns.append((wanted, time.time_ns()))
+            super().prompt(wanted)
+
+    monkeypatch.setattr(session, "Priority", Told)
+    result = capture(CaptureOptions(pids=(tree.root,), out=tmp_path / "out", window_s=0.0, keep_directory=True))
+    assert [wanted for wanted, _ in turns[:4]] == [True, False, True, False]
+    first, second = ([a for a in of(result.attempts, "stacks") if a.sample == sample] for sample in (1, 2))
+    lowered, raised = turns[1][1], turns[2][1]
+    assert max(a.ended_ns for a in first) <= lowered < raised <= min(a.started_ns for a in second)
 
 
 def test_somebody_left_stopped_is_noticed(grow: Grow, tmp_path: Path) -> None:
