@@ -88,12 +88,13 @@ def read_traceback(text: str, pid: int | None) -> Traceback | None:
     lines = _lines(text)
     above: list[_Line] = []
     head: _Line | None = None
+    far = BARE_LINES if pid is None and _BEGIN not in text else BEGIN_LINES
     for line in lines:
         if _BEGIN in line.text and (pid is None or line.pid == pid or (line.pid is None and len(above) <= NEAR_LINES)):
             head = line
             break
         above.append(line)
-        if len(above) >= BEGIN_LINES:
+        if len(above) >= far:
             break
     if head is None:
         return _bare_exception([line.text for line in above[1:] if pid is None or line.pid == pid][: BARE_LINES - 1])

@@ -34,6 +34,9 @@ HEAD_BYTES = 512
 SEEN_FIELDS = ("status",)
 """Fields that make hits of one signature different."""
 
+_DIGITS = bytes(ord("0") if chr(c) in "0123456789" else c for c in range(256))
+_OTHER_DIGITS = tuple(str.maketrans("0123456789", other) for other in ("9999999999", "1234567890"))
+"""What 0 to 9 are replaced by to see whether a signature cares which digits stand in a line."""
 # letters of hexadecimal ids too: they change with every request
 _BLANK = bytes(ord("0") if chr(c) in "0123456789abcdef" else c for c in range(256))
 _TIME = re.compile(
@@ -48,6 +51,14 @@ class _Shape(NamedTuple):
     times: tuple[tuple[int, int], ...]
     message: int
     """Where the message begins; -1 where it does not stand in the line as it is."""
+
+
+class _Fit(NamedTuple):
+    """Which signature fits every message that is like one but for its digits."""
+
+    which: str
+    fields: tuple[tuple[int, int], ...]
+    """Where SEEN_FIELDS stand in the message."""
 
 
 @dataclass
@@ -81,15 +92,18 @@ class Fold:
         self.groups: dict[Key, Group] = {}
         self._plan = plan
         self._who = who
+        self._blocks = frozenset(i for i, known in enumerate(plan.signatures) if any(s.block for s in known))
+        """Literals under whose lines a traceback may stand."""
         self._shapes: dict[bytes, _Shape] = {}
         self._texts: dict[tuple[bytes, ...], Key] = {}
         self._recent: dict[tuple[int, ...], tuple[int, int]] = {}
         self._peeled: dict[bytes, tuple[int, Key]] = {}
+        self._fits: dict[tuple[tuple[int, ...], bytes], _Fit | None] = {}
         self._tracebacks: dict[Key, tuple[int, str]] = {}
 
     def add(self, offset: int, literals: tuple[int, ...], data: bytes, start: int, end: int) -> None:
         """One candidate: `data[start:end]` is its line, which begins at `offset` of the log."""
-        line = data[start : min(end, start + LINE_BYTES)]
+        line = data[start : end if end - start < LINE_BYTES else start + LINE_BYTES]
         # mostly it is a line that is known, with another time where the last one of these literals had its time
         begin, stop = self._recent.get(literals, (0, 0))
         text: tuple[bytes, ...] = (line[:begin], line[stop:])
@@ -112,7 +126,7 @@ class Fold:
         key = self._texts.get(text)
         if key is None:
             key = self._key(literals, line, shape, shape_of)
-            if self._blocks(literals):
+            if not self._blocks.isdisjoint(literals):
                 key = (*key[:2], self._exception(key, data, start))
             elif len(self._texts) < SHAPES:
                 self._texts[text] = key
@@ -137,7 +151,7 @@ class Fold:
     def _key(self, literals: tuple[int, ...], line: bytes, shape: _Shape, shape_of: bytes) -> Key:
         """Which signature fits, and who says it."""
         if shape.message >= 0:
-            which, status = self._fitting(literals, line[shape.message :].decode("utf-8", "replace"))
+            which, status = self._alike(literals, line[shape.message :])
             before = tuple(t for t in shape.times if t[1] <= shape.message)
             return b"".join(_without(line[: shape.message], before)), which, status
         times, known = self._peeled.get(shape_of, (0, (b"", "", "")))
@@ -149,18 +163,42 @@ class Fold:
                 self._peeled[shape_of] = (times + 1, known)
         return known
 
+    def _alike(self, literals: tuple[int, ...], message: bytes) -> tuple[str, str]:
+        """As `_fitting`; of messages that differ in their digits alone, for which no digit decides, only the first is taken apart."""
+        like = literals, message.translate(_DIGITS)
+        fit = self._fits.get(like)
+        if fit is not None:
+            return fit.which, " ".join(message[a:b].decode("utf-8", "replace") for a, b in fit.fields)
+        which, status = self._fitting(literals, text := message.decode("utf-8", "replace"))
+        if like not in self._fits and len(self._fits) < SHAPES:
+            self._fits[like] = self._fit(literals, text)
+        return which, status
+
+    def _fit(self, literals: tuple[int, ...], message: str) -> _Fit | None:
+        """None where one of several signatures may fit, or where a digit decides: such messages are taken apart one by one."""
+        if not message.isascii() or sum(len(self._plan.signatures[literal]) for literal in literals) != 1:
+            return None
+        fits = {self._places(literals, message.translate(digits)) for digits in ({}, *_OTHER_DIGITS)}
+        return fits.pop() if len(fits) == 1 else None
+
+    def _places(self, literals: tuple[int, ...], message: str) -> _Fit | None:
+        which, m = self._match(literals, message)
+        return _Fit(which, tuple(m.span(name) for name in SEEN_FIELDS if m.groupdict().get(name))) if m else None
+
     def _fitting(self, literals: tuple[int, ...], message: str) -> tuple[str, str]:
+        which, m = self._match(literals, message)
+        found = m.groupdict() if m else {}
+        return which, " ".join(filter(None, (found.get(name) for name in SEEN_FIELDS)))
+
+    def _match(self, literals: tuple[int, ...], message: str) -> tuple[str, re.Match[str] | None]:
+        """The first signature that fits; of a marker of an operator's own only a name."""
         for literal in literals:
             for signature in self._plan.signatures[literal]:
                 if m := signature.regex.search(message):
-                    found = m.groupdict()
-                    return signature.id, " ".join(found.get(name) or "" for name in SEEN_FIELDS)
+                    return signature.id, m
             if not self._plan.signatures[literal]:
-                return f"marker {literal}", ""
-        return "", ""
-
-    def _blocks(self, literals: tuple[int, ...]) -> bool:
-        return any(s.block for literal in literals for s in self._plan.signatures[literal])
+                return f"marker {literal}", None
+        return "", None
 
     def _exception(self, key: Key, data: bytes, start: int) -> str:
         """The exception under a line."""

@@ -88,7 +88,7 @@ def _piece(piece: bytes, base: int, job: Job, fold: Fold | None, out: Chunk) -> 
     telling: list[int] = []
     done = -1
     start = end = 0
-    which: list[tuple[int, int, int]] = []
+    which: list[tuple[int, int]] = []
     here: list[Candidate] = []
     for i, at in zip(ids, ends, strict=True):
         if i >= plan.stats:
@@ -99,14 +99,15 @@ def _piece(piece: bytes, base: int, job: Job, fold: Fold | None, out: Chunk) -> 
             continue
         if at > done:
             if which:
-                _candidate(piece, base, start, end, which, fold, here)
-            start = piece.rfind(b"\n", max(0, at - LINE_BYTES), at) + 1 or max(0, at - LINE_BYTES)
+                _candidate(piece, base, start, end, which, job, fold, here)
+            low = at - LINE_BYTES if at > LINE_BYTES else 0
+            start = piece.rfind(b"\n", low, at) + 1 or low
             end = piece.find(b"\n", at)
             end = len(piece) if end < 0 else end
             done, which = end, []
-        which.append((at - len(plan.literals[i]), -len(plan.literals[i]), i))
+        which.append((i, at))
     if which:
-        _candidate(piece, base, start, end, which, fold, here)
+        _candidate(piece, base, start, end, which, job, fold, here)
     if present:
         every = not job.stats_lines or base + len(piece) > job.size - TAIL_BYTES
         for i in present:
@@ -116,12 +117,15 @@ def _piece(piece: bytes, base: int, job: Job, fold: Fold | None, out: Chunk) -> 
 
 
 def _candidate(
-    piece: bytes, base: int, start: int, end: int, which: list[tuple[int, int, int]], fold: Fold | None, here: list[Candidate]
+    piece: bytes, base: int, start: int, end: int, which: list[tuple[int, int]], job: Job, fold: Fold | None, here: list[Candidate]
 ) -> None:
     if len(which) == 1:
-        literals: tuple[int, ...] = (which[0][2],)
+        literals: tuple[int, ...] = (which[0][0],)
     else:
-        literals = tuple(dict.fromkeys(i for _, _, i in sorted(which)))
+        # the leftmost first, of those that begin at one place the longest
+        lengths = [len(job.plan.literals[i]) for i, _ in which]
+        placed = sorted((at - length, -length, i) for (i, at), length in zip(which, lengths, strict=True))
+        literals = tuple(dict.fromkeys(i for _, _, i in placed))
     if fold is None:
         here.append(Candidate(base + start, literals))
     else:

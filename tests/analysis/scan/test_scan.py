@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from forensics.analysis.buffers import FileBuffer
 from forensics.analysis.parse import Input, Sink, log
 from forensics.analysis.scan import Candidate, Found, Plan, files, literals, pieces, scan
-from forensics.analysis.signatures import signatures
+from forensics.analysis.signatures import Signature, signatures
 from forensics.analysis.times import Calendar
 from forensics.model import LogHit, LogSpan, ProgressSample
 
@@ -137,6 +137,25 @@ def test_in_a_large_log_hits_are_counted_and_the_first_and_last_are_kept(small: 
     health = [h for h in hits if h.signature == "http-health-access"]
     assert sum(h.count for h in health) == len(range(0, 3000, 7))
     assert [h.fields["status"] for h in health].count("503") == 1
+
+
+def signature(id: str, literal: str, pattern: str) -> Signature:
+    return Signature(id=id, feeds="x", engine="any", role="context", source="-", literal=literal, pattern=pattern, examples=())
+
+
+@pytest.mark.parametrize(
+    "known",
+    [
+        [signature("killed", "exit code", r"exit code 137\b"), signature("ended", "exit code", r"exit code \d+")],
+        [signature("killed", "exit code", r"exit code 137\b")],
+    ],
+    ids=["two of one literal", "the digits decide"],
+)
+def test_lines_that_differ_in_digits_alone_may_be_different_hits(small: None, tmp_path: Path, known: list[Signature]) -> None:
+    lines = [f"(Worker pid=8) INFO {clock(n)} [a.py:5] task {n % 90 + 10} has exit code {137 if n == 1500 else 143}" for n in range(3000)]
+    data = "\n".join(lines).encode()
+    kept = [data[c.start :].partition(b"\n")[0].decode() for c in scan(file_of(tmp_path / "n0.log", data), Plan.of(known), who).candidates]
+    assert lines[1500] in kept and len(kept) < 100
 
 
 def test_of_too_many_stats_lines_those_that_tell_are_kept(small: None, tmp_path: Path) -> None:
