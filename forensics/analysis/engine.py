@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from forensics.analysis import coverage, phases, stackreport, stacks, timeline, waits
+from forensics.analysis import builds, coverage, phases, stackreport, stacks, timeline, waits
 from forensics.analysis.case import Case
 from forensics.analysis.merge import merge
 from forensics.analysis.peers import peers_of
@@ -163,6 +163,7 @@ def _conclude(judged: _Judged, elsewhere: Sequence[Finding]) -> None:
         root=root,
         coverage=seen,
         processes=engine.processes,
+        builds=builds.of_engine(view),
     )
     judged.first = _first_event(told, root, view)
 

@@ -93,6 +93,8 @@ class EngineProfile:
     """Claim a process of this engine (pure; sees the whole process table), or None."""
     by_logs_only: bool = False
     """It claims no process: only a folder of logs can be all about it."""
+    packages: tuple[str, ...] = ()
+    """Import packages that the engine's own code lies in: the first gives its version."""
     version: Callable[[ProcessInfo], str] | None = None
     together: Callable[[ProcessInfo], str] | None = None
     """A text that is equal for all parts of one engine that spans several nodes (rendezvous address, world); "" if one node."""

@@ -132,6 +132,7 @@ def listens(info: ProcessInfo) -> int | None:
 PROFILE = EngineProfile(
     name="sglang",
     place=place,
+    packages=("sglang", "sgl_kernel"),
     version=lambda info: info.packages.get("sglang", ""),
     together=together,
     listens=listens,

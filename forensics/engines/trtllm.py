@@ -49,7 +49,8 @@ def _rank(info: ProcessInfo) -> RankId | None:
 PROFILE = EngineProfile(
     name="trtllm",
     place=place,
-    version=lambda info: info.packages.get("tensorrt_llm", ""),
+    packages=("tensorrt_llm",),
+    version=lambda info: info.packages.get("tensorrt-llm", ""),
     listens=lambda info: (number(command(info), "--port") or (8000 if info.argv else None)) if serves(info) else None,
     failures_end_it=True,
     health_paths=("/health", "/health_generate"),

@@ -254,6 +254,7 @@ def output_rank(world_size: int, tp_size: int) -> int:
 PROFILE = EngineProfile(
     name="vllm",
     place=place,
+    packages=("vllm",),
     version=version,
     together=together,
     listens=listens,

@@ -1,5 +1,6 @@
 """Records only: frozen, typed, no I/O. The floor that every other part stands on."""
 
+from forensics.model.builds import Build, BuildReading, ChangedFile, CodeCheck
 from forensics.model.findings import (
     Coverage,
     CoverageCell,
@@ -75,6 +76,10 @@ __all__ = [
     "Alignment",
     "Attempt",
     "BootTime",
+    "Build",
+    "BuildReading",
+    "ChangedFile",
+    "CodeCheck",
     "CollectiveRecord",
     "CommunicatorStatus",
     "ConfigValue",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 
+from forensics.model.builds import Build
 from forensics.model.outcome import Outcome
 from forensics.model.process import EngineProcess
 from forensics.model.records import Alignment, EvidenceRef, Record, TimeRange
@@ -282,6 +283,8 @@ class EngineReport(Record, frozen=True, kw_only=True, omit_defaults=True):
     version: str = ""
     nodes: tuple[str, ...] = ()
     processes: tuple[EngineProcess, ...] = ()
+    builds: tuple[Build, ...] = ()
+    """What runs: one for each distinct build of a component."""
 
 
 class Report(Record, frozen=True, kw_only=True, omit_defaults=True):

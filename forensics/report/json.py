@@ -11,6 +11,7 @@ from typing import Any
 
 from forensics.model import (
     Alignment,
+    Build,
     Coverage,
     CoverageCell,
     EngineReport,
@@ -113,6 +114,20 @@ def _engine(engine: EngineReport, report: Report) -> dict[str, Any]:
             }
             for p in engine.processes
         ],
+        "builds": [_build(b) for b in engine.builds],
+    }
+
+
+def _build(build: Build) -> dict[str, Any]:
+    return {
+        "component": build.component,
+        "version": build.version or None,
+        "build_id": build.build_id or None,
+        "path": build.path or None,
+        "via": build.via,
+        "nodes": list(build.nodes),
+        "ranks": list(build.ranks),
+        "pids": list(build.pids),
     }
 
 

@@ -7,6 +7,7 @@ from datetime import datetime, timezone
 
 from forensics.model import (
     Alignment,
+    Build,
     Coverage,
     CoverageCell,
     EngineProcess,
@@ -250,6 +251,19 @@ def stalled() -> Report:
                     process(4200, Role.API, "API server"),
                     process(4231, Role.CORE, "core"),
                     *(process(pid, Role.WORKER, f"worker TP{r}", r, 4) for r, pid in workers.items()),
+                ),
+                builds=(
+                    Build(
+                        component="vllm",
+                        version="0.32.0",
+                        via="packages",
+                        nodes=(NODE,),
+                        ranks=(0, 1, 2, 3),
+                        pids=(4200, 4231, *workers.values()),
+                    ),
+                    Build(
+                        component="nccl", version="2.27.5", build_id="3f2a", path="/x/libnccl.so.2", via="maps", nodes=(NODE,), ranks=(0,)
+                    ),
                 ),
             ),
         ),

@@ -36,6 +36,16 @@ COVERAGE = {
     "cells": [CELL],
 }
 PROCESS = {"node": MAYBE, "pid": COUNT, "role": TEXT, "rank": MAYBE_COUNT, "label": TEXT, "title": TEXT}
+BUILD = {
+    "component": TEXT,
+    "version": MAYBE,
+    "build_id": MAYBE,
+    "path": MAYBE,
+    "via": TEXT,
+    "nodes": [TEXT],
+    "ranks": [COUNT],
+    "pids": [COUNT],
+}
 SHAPE = {
     "schema": TEXT,
     "verdict": VERDICT,
@@ -50,6 +60,7 @@ SHAPE = {
             "root": ROOT,
             "coverage": COVERAGE,
             "processes": [PROCESS],
+            "builds": [BUILD],
         }
     ],
     "findings": [
