@@ -27,6 +27,8 @@ FILE_LIMIT_BYTES = 256 * 1024
 CHUNK_BYTES = 512 * 1024
 """A larger piece of evidence is sent in pieces of this size, so that a death in the middle loses only the rest."""
 
+URGENCY = {"worker": 0, "core": 1, "coordinator": 2, "api": 3}
+"""Whose stacks and objects are read first: what broke is mostly a worker."""
 PTRACE_CURE = "run as root or with CAP_SYS_PTRACE (docker: --cap-add SYS_PTRACE --pid host; yama: kernel.yama.ptrace_scope=0)"
 
 
@@ -63,6 +65,10 @@ class Request:
         self.max_bytes: int = int(raw.get("max_bytes", 64 * 1024 * 1024))
         """Bound of all evidence of this collector together."""
         self.options: dict[str, Any] = dict(raw.get("options", {}))
+
+    def in_order(self) -> list[Target]:
+        """The targets as they are read where the order counts: workers first, by rank."""
+        return sorted(self.targets, key=lambda t: (URGENCY.get(t.role, len(URGENCY)), t.rank if t.rank is not None else 1 << 30))
 
     def sampling(self) -> Iterator[int]:
         """Yield sample numbers, sleeping so that samples *start* `interval_s` apart."""
@@ -303,13 +309,20 @@ class FileSet:
         return json.dumps({**body, "truncated": self.truncated}, ensure_ascii=True)
 
 
+def stat_fields(path: str) -> list[bytes]:
+    """Fields of a process's or thread's stat file behind its name: [0] state, [1] parent, [6] flags, [19] start ticks.
+
+    Raises OSError when it is gone.
+    """
+    raw, _ = read_bounded(path, 4096)
+    return raw[raw.rindex(b")") + 2 :].split()  # the name may hold spaces and parentheses
+
+
 def same_process(pid: int, start_ticks: int | None, sysroot: str = "") -> bool:
     """Whether `pid` is still the process that discovery saw (a reused pid has other start ticks). Raises OSError when gone."""
     if start_ticks is None:
         return True
-    raw, _ = read_bounded(f"{sysroot}/proc/{pid}/stat", 4096)
-    # comm may hold spaces and parentheses: fields are counted after the last ")"
-    return int(raw[raw.rindex(b")") + 2 :].split()[19]) == start_ticks
+    return int(stat_fields(f"{sysroot}/proc/{pid}/stat")[19]) == start_ticks
 
 
 def absence(target: Target, sysroot: str = "") -> tuple[str, str, str] | None:

@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from collectors._contract import os_error_outcome, read_bounded, resolve_in_root
+from collectors._contract import os_error_outcome, read_bounded, resolve_in_root, stat_fields
 
 MAPS_BYTES = 8 * 1024 * 1024
 """The maps of a CUDA process hold tens of thousands of lines."""
@@ -27,8 +27,7 @@ class Process:
 
     def __init__(self, pid: int, sysroot: str) -> None:
         self.proc, self.error, self.denied = f"{sysroot}/proc/{pid}", "", False
-        raw, _ = read_bounded(f"{self.proc}/stat", 4096)
-        fields = raw[raw.rindex(b")") + 2 :].split()
+        fields = stat_fields(f"{self.proc}/stat")
         self.parent, self.start_ticks = int(fields[1]), int(fields[19])
         # addresses of code and stack: random for each exec, kept by fork, shown only to those who may trace
         self.image = fields[23], fields[25]

@@ -8,15 +8,14 @@ import re
 import signal
 import time
 
-from collectors._contract import read_bounded
+from collectors._contract import read_bounded, stat_fields
 
 
 class Look:
     """What /proc says of a process at one moment. Raises OSError when it is gone."""
 
     def __init__(self, pid: int) -> None:
-        raw, _ = read_bounded(f"/proc/{pid}/stat", 4096)
-        fields = raw[raw.rindex(b")") + 2 :].split()
+        fields = stat_fields(f"/proc/{pid}/stat")
         self.state = fields[0].decode()
         self.kernel_thread = bool(int(fields[6]) & 0x00200000)  # PF_KTHREAD
         self.start_ticks = int(fields[19])
@@ -31,12 +30,6 @@ class Look:
     @property
     def stopped(self) -> bool:
         return self.state in ("T", "t")
-
-
-def start_ticks(path: str) -> int:
-    """Field 22 of a stat file. Raises OSError, ValueError or IndexError."""
-    raw, _ = read_bounded(path, 4096)
-    return int(raw[raw.rindex(b")") + 2 :].split()[19])
 
 
 def staying_in_d(pid: int, suspects: list[str] | None = None) -> list[str]:

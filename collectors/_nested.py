@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 
-from collectors._look import Look, start_ticks
+from collectors._contract import stat_fields
+from collectors._look import Look
 
 PLAIN = "thread ids and activity are those of its own pid namespace"
 
@@ -23,7 +24,7 @@ def entry(pid: int, look: Look) -> tuple[list[str], str]:
         if os.readlink(f"/proc/{pid}/ns/mnt") == os.readlink("/proc/self/ns/mnt"):
             return [], f"it shares our view of /proc: {PLAIN}"
         # a container may have no /proc, or somebody else's: there its inner pid would be another process, or none
-        if start_ticks(f"/proc/{pid}/root/proc/{look.inner}/stat") != look.start_ticks:
+        if int(stat_fields(f"/proc/{pid}/root/proc/{look.inner}/stat")[19]) != look.start_ticks:
             return [], f"/proc inside is not that of its pid namespace: {PLAIN}"
     except (OSError, ValueError, IndexError):
         return [], f"its namespaces cannot be entered: {PLAIN}"

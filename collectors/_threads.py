@@ -10,6 +10,7 @@ import os
 import time
 from typing import Any, NamedTuple
 
+from collectors._contract import stat_fields
 from collectors._cpython import Process, thread_ids
 from collectors._cpython._threads import ids_on_this_node
 
@@ -120,8 +121,6 @@ def runs(pid: int, tid: int) -> bytes:
 
 def started_ns(pid: int) -> int:
     """When a process started, by today's clock, to 10 ms. Raises OSError when it is gone."""
-    with open(f"/proc/{pid}/stat", "rb") as file:
-        raw = file.read(4096)
-    ticks = int(raw[raw.rindex(b")") + 2 :].split()[19])
+    ticks = int(stat_fields(f"/proc/{pid}/stat")[19])
     age_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - ticks * 1_000_000_000 // os.sysconf("SC_CLK_TCK")
     return time.time_ns() - age_ns

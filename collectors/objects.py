@@ -40,7 +40,6 @@ TIMEOUT_S = 2.0
 READ_S = 3.0
 PARSE_S = 3.0
 """Of processor time for parsing source, in all: each function is parsed once for all processes and samples."""
-URGENCY = {"worker": 0, "core": 1, "coordinator": 2, "api": 3}
 
 
 def photograph(target: Target, process: Process, request: Request, program: str, sources: Sources) -> tuple[dict[str, Any], _pyspy.Verdict]:
@@ -99,10 +98,7 @@ def collect(request: Request, emit: Emitter) -> None:
     """Options: `live` declared values [{"name", "expr", "role", "engine"}], `timeout_s` of one py-spy, `py_spy` path of the program;
     `only_values_of` a role: of its processes the declared values and nothing else, which is little beside a healthy engine."""
     only = request.options.get("only_values_of")
-    targets = sorted(
-        (t for t in request.targets if not only or t.role == only),
-        key=lambda t: (URGENCY.get(t.role, 4), t.rank if t.rank is not None else 1 << 30),
-    )
+    targets = [t for t in request.in_order() if not only or t.role == only]
     program = None if request.sysroot else _pyspy.find(str(request.options.get("py_spy", "")))
     sources = Sources(PARSE_S)
     if not targets:

@@ -28,7 +28,6 @@ PARALLEL_MAX = 4
 PARALLEL_SATURATED = 8
 """On a saturated host each py-spy gets one task's share, so more of them end sooner: 8 x 100 threads on two processors beside
 six spinners took 5.5 s one by one, 2.5 s by four, 1.3 s by eight."""
-URGENCY = {"worker": 0, "core": 1, "coordinator": 2, "api": 3}
 
 
 def side_by_side() -> int:
@@ -86,7 +85,7 @@ def collect(request: Request, emit: Emitter) -> None:
     Paths of the programs: `py_spy`, `pystack`. Bounds in seconds: `timeout_s` of one py-spy, `native_timeout_s` of one
     `py-spy --native`, `pystack_timeout_s`, `native_budget_s` of all native readings of a sample.
     """
-    targets = sorted(request.targets, key=lambda t: (URGENCY.get(t.role, 4), t.rank if t.rank is not None else 1 << 30))
+    targets = request.in_order()
     options = request.options
     signal.signal(signal.SIGTERM, _stop)
     if not targets:
