@@ -7,10 +7,12 @@ parent's memory until exec, and a child that survives SIGKILL is given up, not w
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
 import time
+from collections.abc import Iterator
 
 STDERR_LIMIT_BYTES = 16 * 1024
 KILL_GRACE_S = 0.5
@@ -42,6 +44,7 @@ class Child:
                     (os.POSIX_SPAWN_DUP2, err_write, 2),
                 ],
                 setpgroup=0,  # a group of its own: killed as a whole, and out of reach of a Ctrl-C meant for us
+                setsigmask=(),
                 setsigdef=[signal.SIGPIPE],
             )
         except OSError:
@@ -115,6 +118,16 @@ def _environment() -> dict[str, str]:
     one that looks for symbols must not ask the network for them."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "DEBUGINFOD"))}
     return {**kept, "RUST_BACKTRACE": "0", "LC_ALL": "C"}
+
+
+@contextlib.contextmanager
+def unstopped() -> Iterator[None]:
+    """Put SIGTERM off: a child that was started is in somebody's books before anything is raised."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class Pool:

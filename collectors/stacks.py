@@ -15,7 +15,7 @@ from collectors import _pyspy, _pystack
 from collectors._contract import Emitter, Request, nothing_to_do, read_bounded
 from collectors._ladder import Dump, NativeView
 from collectors._probe import Probe, Tools
-from collectors._spawn import Child, Pool
+from collectors._spawn import Child, Pool, unstopped
 
 TIMEOUT_S = 4.0
 """Bound of one py-spy. It takes 10 to 80 ms; without pausing, on a busy process, it has been seen to retry for 4.3 s."""
@@ -59,16 +59,18 @@ def photograph(probes: Sequence[Probe], emit: Emitter) -> None:
                 ready.pop(0).deliver(emit)
             while waiting and len(running) < parallel:
                 probe = waiting.pop(0)
-                if probe.begin(pool) and probe.child:
-                    running[probe.child] = probe
-                else:
-                    ready.append(probe)
+                with unstopped():
+                    if probe.begin(pool) and probe.child:
+                        running[probe.child] = probe
+                    else:
+                        ready.append(probe)
             for child in pool.wait():
-                probe = running.pop(child)
-                if probe.end(pool, child) or probe.child is None:
-                    ready.append(probe)
-                else:
-                    running[probe.child] = probe
+                with unstopped():
+                    probe = running.pop(child)
+                    if probe.end(pool, child) or probe.child is None:
+                        ready.append(probe)
+                    else:
+                        running[probe.child] = probe
     finally:  # told to stop in the middle: nothing of ours may go on holding a target
         for child in pool.close():
             if child in running:
