@@ -43,20 +43,44 @@ class Case:
     meta: dict[str, str] = field(default_factory=dict)
     judged: dict[str, list[Finding]] = field(default_factory=dict)
     """Findings of each engine by its id, those of an earlier life that broke among them: for rules that compare engines."""
+    _tried: dict[tuple[str, str], list[Attempt]] = field(default_factory=lambda: defaultdict(list))
+    _tried_count: int = 0
     _by_type: dict[type[Observation], list[Observation]] = field(default_factory=lambda: defaultdict(list))
+    _by_node: dict[type[Observation], dict[str, list[Observation]]] = field(default_factory=dict)
+    """Made when it is first asked for; forgotten when more is added."""
 
     def add(self, observations: Iterable[Observation]) -> None:
+        nodes: dict[str, None] = {}
         for observation in observations:
             self._by_type[type(observation)].append(observation)
-            if observation.node not in self.nodes:
-                self.nodes.append(observation.node)
+            nodes[observation.node] = None
+        self._by_node.clear()
+        self.nodes += [node for node in nodes if node not in self.nodes]
+
+    def attempts_of(self, node: str, collector: str) -> list[Attempt]:
+        """Attempts of one collector on one node, in their order. Asked for each rank and source: looked up, not searched."""
+        if self._tried_count != len(self.attempts):
+            self._tried.clear()
+            for where, attempt in self.attempts:
+                self._tried[where, attempt.collector].append(attempt)
+            self._tried_count = len(self.attempts)
+        return self._tried.get((node, collector), [])
 
     def of(self, kind: type[O]) -> list[O]:
         """All observations of one type, in the order in which they were read."""
         return self._by_type.get(kind, [])  # type: ignore[return-value]
 
+    def on(self, node: str, kind: type[O]) -> list[O]:
+        """The same of one node: looked up, not searched, for a fleet has hundreds."""
+        if kind not in self._by_node:
+            placed = self._by_node[kind] = defaultdict(list)
+            for observation in self.of(kind):
+                placed[observation.node].append(observation)
+        return self._by_node[kind].get(node, [])  # type: ignore[return-value]
+
     def replace_all(self, kind: type[O], new: list[O]) -> None:
         self._by_type[kind] = list(new)
+        self._by_node.pop(kind, None)
 
     def add_process(self, info: ProcessInfo) -> None:
         """Join what several sources say of one process: the first non-empty word stands, a longer title wins."""

@@ -87,7 +87,7 @@ def _place(view: View, worker: EngineProcess) -> int | None:
 
 def _cell(view: View, source: str, node: str, pid: int | None) -> tuple[Outcome, str, str]:
     collector = COLLECTOR_OF.get(source, source)
-    here = [a for n, a in view.case.attempts if n == node and a.collector == collector]
+    here = view.case.attempts_of(node, collector)
     tried = of_source(source, [a for a in here if pid is None or a.origin is None or a.origin.pid in (None, pid)])
     if not tried:
         if _bare(view, source, node, pid):

@@ -136,7 +136,7 @@ def _hosts(case: Case) -> tuple[list[Finding], list[RuleResult]]:
 
 def _examine(view: View) -> _Judged:
     findings, results = run_rules(view, [r for r in rules() if not r.across])
-    seen = coverage.of_engine(view)
+    seen = view.coverage
     return _Judged(view, [_with_coverage(f, seen) for f in findings], results, seen, _broken_before(view))
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -46,6 +48,31 @@ class NothingToAnalyze(Exception):
 def read_inputs(paths: Sequence[str | Path]) -> Case:
     """Read bundles, folders of bare files, single files or "-". Raises NothingToAnalyze when nothing was recognised."""
     case = Case()
+    with _nothing_thrown_away():
+        seen_anything = _read_all(paths, case)
+    unite(case)
+    date_kernel(case)
+    join_gpus(case)
+    if not seen_anything:
+        looked = "; ".join(case.unread[:5]) or "the inputs are empty"
+        raise NothingToAnalyze(f"nothing to analyse in {', '.join(str(p) for p in paths)}: {looked}")
+    return case
+
+
+@contextlib.contextmanager
+def _nothing_thrown_away() -> Iterator[None]:
+    """All that is read is kept: the collector of cycles would walk through it again and again, and find nothing."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
+
+
+def _read_all(paths: Sequence[str | Path], case: Case) -> bool:
+    """Whether anything was known."""
     seen_anything = False
     for path in paths:
         try:
@@ -58,13 +85,7 @@ def read_inputs(paths: Sequence[str | Path]) -> Case:
                 case.inputs.append(source.label)
                 seen_anything = _read_source(source, case) or seen_anything
                 case.unread += source.losses
-    unite(case)
-    date_kernel(case)
-    join_gpus(case)
-    if not seen_anything:
-        looked = "; ".join(case.unread[:5]) or "the inputs are empty"
-        raise NothingToAnalyze(f"nothing to analyse in {', '.join(str(p) for p in paths)}: {looked}")
-    return case
+    return seen_anything
 
 
 def _read_source(source: Source, case: Case) -> bool:

@@ -6,6 +6,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 from forensics.engines import FramePattern
@@ -101,7 +102,7 @@ class ThreadView:
     def last(self) -> ThreadStack:
         return self.samples[-1]
 
-    @property
+    @cached_property
     def moved(self) -> bool | None:
         """Whether its frame path changed between samples; None with a single sample."""
         if len(self.samples) < 2:

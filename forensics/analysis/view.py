@@ -44,7 +44,7 @@ from forensics.model import (
 if TYPE_CHECKING:
     from forensics.analysis.locks import HeldLock
     from forensics.analysis.stall import Stall
-    from forensics.model import Wait
+    from forensics.model import Coverage, Wait
 
 O = TypeVar("O", bound=Observation)  # noqa: E741 the one type variable of this module
 
@@ -59,6 +59,7 @@ class View:
         self.case = case
         self.engine = engine
         self.profile: EngineProfile = profile(engine.kind)
+        self._outcomes: dict[str, Outcome | None] = {}
         self._once: dict[tuple[type[Observation], str], list[Any]] = {}
         self.by_key: dict[tuple[str, int], EngineProcess] = {(p.info.node, p.pid): p for p in engine.processes}
         self.life = self.lives.last if life is None else life
@@ -70,11 +71,11 @@ class View:
     def nodes(self) -> tuple[str, ...]:
         return self.engine.nodes
 
-    @property
+    @cached_property
     def workers(self) -> tuple[EngineProcess, ...]:
         return self.engine.workers
 
-    @property
+    @cached_property
     def cores(self) -> tuple[EngineProcess, ...]:
         return tuple(p for p in self.engine.processes if p.role is Role.CORE)
 
@@ -327,6 +328,12 @@ class View:
         return held_locks(self)
 
     @cached_property
+    def coverage(self) -> Coverage:
+        from forensics.analysis.coverage import of_engine
+
+        return of_engine(self)
+
+    @cached_property
     def waits(self) -> list[Wait]:
         from forensics.analysis.waits import of_engine
 
@@ -412,7 +419,9 @@ class View:
         """How the evidence of a source came out: see forensics.analysis.sources."""
         from forensics.analysis.sources import outcome
 
-        return outcome(self, source)
+        if source not in self._outcomes:
+            self._outcomes[source] = outcome(self, source)
+        return self._outcomes[source]
 
     # ---- findings
 

@@ -72,6 +72,8 @@ def stat_fields(text: str) -> tuple[str, list[str]]:
 
 def _processes(shot: FileSet, inp: Input, at: TimeRange | None, sink: Sink, ref: Ref) -> None:
     for path, text in shot.files.items():
+        if not path.endswith("/stat"):
+            continue
         task, process = _TASK.match(path), _PROCESS.match(path)
         if not (task or process):
             continue
@@ -163,7 +165,7 @@ def _memory(shot: FileSet, inp: Input, at: TimeRange | None, sink: Sink, ref: Re
         pressure = re.search(r"^full avg10=([\d.]+)", shot.files.get("/proc/pressure/memory", ""), re.M)
         add_meminfo(text, inp, at, sink, int(oom[1]) if oom else None, float(pressure[1]) if pressure else None)
     for path, text in shot.files.items():
-        if not (m := _CGROUP.match(path)):
+        if not path.startswith("/sys/") or not (m := _CGROUP.match(path)):
             continue
         folder = m[1]
         limit = (shot.files.get(folder + "/memory.max") or shot.files.get(folder + "/memory.limit_in_bytes") or "").strip()
@@ -228,6 +230,8 @@ def _number(text: str | None) -> float | None:
 
 def _thermal(shot: FileSet, inp: Input, at: TimeRange | None, sink: Sink, ref: Ref) -> None:
     for path, text in shot.files.items():
+        if not path.startswith("/sys/"):
+            continue
         if zone := _ZONE.match(path):
             base, kind = zone[1], shot.files.get(zone[1] + "/type", "?").strip()
             trips: dict[str, float] = {}

@@ -39,7 +39,7 @@ def socket_queues(
         if (m := _FD.match(path)) and target.startswith("socket:["):
             owner.setdefault(target[8:-1], int(m[1]))
     for path, text in files.items():
-        if not _NET.match(path):
+        if not path.endswith(("/tcp", "/tcp6")) or not _NET.match(path):
             continue
         rows = [row for row in _ROW.findall(text) if not row[1].endswith(OURS)]
         listening = {local: (owner[inode], int(rx, 16)) for local, _, _, state, _, rx, inode in rows if state == LISTEN and inode in owner}

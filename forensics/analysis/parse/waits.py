@@ -42,7 +42,7 @@ def thread_waits(
     files: Mapping[str, str], *, node: str, at: TimeRange | None, sample: int, ref: Callable[[str, str], EvidenceRef]
 ) -> Iterator[ThreadWait]:
     """One ThreadWait for each task folder whose `stat` and `syscall`, or at least `stat` and the inner id, were read."""
-    folders = {m[0].rpartition("/")[0]: (int(m[1]), int(m[2])) for path in files if (m := _TASK.match(path))}
+    folders = {m[0].rpartition("/")[0]: (int(m[1]), int(m[2])) for path in files if path.endswith("/syscall") and (m := _TASK.match(path))}
     for path in files:
         if path.endswith(("/stack", "/status")) and (m := _TASK.match(path.rpartition("/")[0] + "/syscall")):
             folders.setdefault(path.rpartition("/")[0], (int(m[1]), int(m[2])))

@@ -52,8 +52,8 @@ def silences(view: View) -> list[Silence]:
 
 
 def _of(view: View, node: str) -> Silence | None:
-    logs = [s for s in view.case.of(LogSpan) if s.node == node and s.last_ns is not None]
-    kernels = [s for s in view.case.of(KernelSpan) if s.node == node and s.at is not None]
+    logs = [s for s in view.case.on(node, LogSpan) if s.last_ns is not None]
+    kernels = [s for s in view.case.on(node, KernelSpan) if s.at is not None]
     if not logs or not kernels:
         return None
     previous = [s for s in kernels if s.previous_boot]
@@ -67,14 +67,14 @@ def _of(view: View, node: str) -> Silence | None:
     if _said_goodbye(view, node, last) or _seen_later(view, node, last):
         return None
     together = abs(last_log - last_kernel) <= TOGETHER_NS
-    booted = [b for b in view.case.of(BootTime) if b.node == node and b.booted.earliest_ns > last]
+    booted = [b for b in view.case.on(node, BootTime) if b.booted.earliest_ns > last]
     later = [b.ref for b in booted] + [
-        e.ref for e in view.case.of(KernelEvent) if e.node == node and e.signature == "kernel-boot" and e.at and e.at.earliest_ns >= last
+        e.ref for e in view.case.on(node, KernelEvent) if e.signature == "kernel-boot" and e.at and e.at.earliest_ns >= last
     ]
     others = [s for s in view.case.of(LogSpan) if s.node != node and s.last_ns is not None and s.last_ns - last > WENT_ON_NS]
-    empty = [r for r in view.case.of(CrashRecord) if r.node == node and r.empty]
+    empty = [r for r in view.case.on(node, CrashRecord) if r.empty]
     # a follower is silent for hours while it serves: only one that wrote all the time is missed
-    said = [p for p in view.case.of(ProgressSample) if p.node == node and p.via == "log" and p.at]
+    said = [p for p in view.case.on(node, ProgressSample) if p.via == "log" and p.at]
     if sum(p.at is not None and last - p.at.latest_ns <= RHYTHM_NS for p in said) < 3:
         others = []
     went_on = [*(s.ref for s in previous), *later, *(s.ref for s in others[:2])]
@@ -114,24 +114,24 @@ def _of_a_follower(view: View, node: str, end: int, logs: list[LogSpan], previou
 
 def _boots(view: View, node: str) -> list[tuple[int, EvidenceRef]]:
     """When this machine was booted, as far as anything tells."""
-    booted = [(b.booted.earliest_ns, b.ref) for b in view.case.of(BootTime) if b.node == node]
-    first = [e for e in view.case.of(KernelEvent) if e.node == node and e.signature == "kernel-boot"]
+    booted = [(b.booted.earliest_ns, b.ref) for b in view.case.on(node, BootTime)]
+    first = [e for e in view.case.on(node, KernelEvent) if e.signature == "kernel-boot"]
     return booted + [(e.at.earliest_ns, e.ref) for e in first if e.at]
 
 
 def _said_goodbye(view: View, node: str, last: int) -> bool:
-    ends = [e for e in view.case.of(KernelEvent) if e.node == node and e.at and last - e.at.latest_ns <= 10 * TOGETHER_NS]
+    ends = [e for e in view.case.on(node, KernelEvent) if e.at and last - e.at.latest_ns <= 10 * TOGETHER_NS]
     told = any(
         e.signature in ("kernel-reboot", "kernel-systemd-shutdown", "kernel-critical-temperature", "kernel-container-gone") for e in ends
     )
     told |= any(e.feeds in ("kernel-panic", "host-oom-kill") and e.role != "context" for e in ends)
-    told |= any(not r.empty for r in view.case.of(CrashRecord) if r.node == node)
-    hits = [h for h in view.case.of(LogHit) if h.node == node and h.event in GOODBYES and h.at]
+    told |= any(not r.empty for r in view.case.on(node, CrashRecord))
+    hits = [h for h in view.case.on(node, LogHit) if h.event in GOODBYES and h.at]
     return told or any(last - h.at.latest_ns <= 10 * TOGETHER_NS for h in hits if h.at)
 
 
 def _seen_later(view: View, node: str, last: int) -> bool:
     """Whether somebody looked at the machine after that and found it alive, without a boot in between."""
-    boots = [b.booted.earliest_ns for b in view.case.of(BootTime) if b.node == node and b.booted.earliest_ns > last]
-    seen = [o for kind in SAMPLES for o in view.case.of(kind) if o.node == node and o.at and o.at.earliest_ns > last + TOGETHER_NS]
+    boots = [b.booted.earliest_ns for b in view.case.on(node, BootTime) if b.booted.earliest_ns > last]
+    seen = [o for kind in SAMPLES for o in view.case.on(node, kind) if o.at and o.at.earliest_ns > last + TOGETHER_NS]
     return any(o.at and not any(b <= o.at.latest_ns for b in boots) for o in seen)

@@ -78,7 +78,7 @@ def _none(view: View) -> Finding:
                 f"a log ends in an exception ({hit.fields['exc_type'][:80]}): what followed was not read", "the rest of the log"
             )
     unread = sorted(set(view.nodes) - set(windows))
-    gap = coverage.gap(coverage.of_engine(view))
+    gap = coverage.gap(view.coverage)
     return view.finding(
         "no-crash-found",
         grade(observed=True, whole=not unread and not gap),

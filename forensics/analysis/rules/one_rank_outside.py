@@ -15,8 +15,9 @@ IDLES = 0.1
 def evaluate(view: View) -> Iterator[Finding]:
     if view.moving or view.stall is None:
         return
+    of_gpu = {(g.node, pid): g.utilization_percent for g in view.on_nodes(GpuSample) if g.utilization_percent is not None for pid in g.pids}
     for workers in view.groups:
-        loads = [(w, load) for w in workers if (load := _load(view, w)) is not None]
+        loads = [(w, load) for w in workers if (load := _load(view, w, of_gpu)) is not None]
         busy = [w for w, load in loads if load >= SPINS]
         idle = [w for w, load in loads if load <= IDLES]
         if busy and len(idle) == 1 and len(busy) == len(workers) - 1:
@@ -42,10 +43,10 @@ def _idling(view: View, idle: EngineProcess, busy: list[EngineProcess]) -> Findi
     )
 
 
-def _load(view: View, worker: EngineProcess) -> float | None:
-    loads = [g.utilization_percent for g in view.on_nodes(GpuSample) if worker.pid in g.pids and g.node == worker.info.node]
-    known = [load for load in loads if load is not None]
-    return known[-1] / 100 if known else view.cpu_fraction(worker, worker.pid)
+def _load(view: View, worker: EngineProcess, of_gpu: dict[tuple[str, int], float]) -> float | None:
+    """Share of its GPU, else of a CPU, that it used in the newest look."""
+    percent = of_gpu.get((worker.info.node, worker.pid))
+    return percent / 100 if percent is not None else view.cpu_fraction(worker, worker.pid)
 
 
 RULE = Rule(
