@@ -8,22 +8,26 @@ from pathlib import Path
 from forensics.model import Report
 
 
-def analyze(paths: Sequence[str | Path], *, signature_folders: Sequence[str | Path] = ()) -> Report:
+def analyze(paths: Sequence[str | Path], *, signature_folders: Sequence[str | Path] = (), hypotheses: Sequence[str] = ()) -> Report:
     """Analyse bundles, folders of bare files, single files or "-".
 
     signature_folders: an operator's own signatures, in force beside those that ship; one with a shipped id stands in its place.
-    Returns one Report. Raises NothingToAnalyze when no input holds anything that a parser knows.
+    hypotheses: suspicions to answer beside those that are always answered: names of forensics.analysis.hypotheses.
+    Returns one Report. Raises UnknownHypothesis for a name that is none of them, and NothingToAnalyze when no input holds anything
+    that a parser knows.
     """
     from forensics.analysis import engine, ingest, topology
+    from forensics.analysis import hypotheses as suspicions
     from forensics.analysis.signatures import using
 
+    suspicions.check(hypotheses)
     with using([Path(f) for f in signature_folders]) as in_force:
         case = ingest.read_inputs(paths)
         topology.build(case)
         if in_force.own:
             case.meta["signatures"] = in_force.words()
         case.unread += [f"signature not used: {b}" for b in in_force.broken]
-        return engine.judge(case)
+        return engine.judge(case, hypotheses)
 
 
 def __getattr__(name: str) -> object:

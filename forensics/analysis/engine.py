@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from forensics.analysis import builds, coverage, phases, stackreport, stacks, timeline, waits
+from forensics.analysis import builds, coverage, hypotheses, phases, stackreport, stacks, timeline, waits
 from forensics.analysis.case import Case
 from forensics.analysis.merge import merge
 from forensics.analysis.peers import peers_of
@@ -24,6 +24,7 @@ from forensics.model import (
     Finding,
     FindingRole,
     Grade,
+    Hypothesis,
     Outcome,
     Report,
     Root,
@@ -72,8 +73,8 @@ class _Judged:
     first: TimelineEvent | None = None
 
 
-def judge(case: Case) -> Report:
-    """Judge every engine of a case and put the worst one's verdict and root on top."""
+def judge(case: Case, asked: Sequence[str] = ()) -> Report:
+    """Judge every engine of a case and put the worst one's verdict and root on top. `asked`: hypotheses to answer besides."""
     judged = [_examine(View(case, engine)) for engine in case.engines]
     hosts = _hosts(case)
     case.judged = {j.view.engine.id: [*j.findings, *j.before] for j in judged}
@@ -84,6 +85,7 @@ def judge(case: Case) -> Report:
     for j in judged:
         _conclude(j, [f for other in judged if other is not j for f in other.findings] + hosts[0])
     groups, edges, stretches = [], [], []
+    ledgers = [h for j in judged for h in _ledgers(j, asked)] or _machines(case, hosts[0], asked)
     whole = True
     tree: list[StackNode] = []
     apart: list[StackOutlier] = []
@@ -101,6 +103,7 @@ def judge(case: Case) -> Report:
         root=worst.report.root if worst else choose_root(hosts[0]),
         engines=tuple(j.report for j in judged),
         findings=tuple(sorted((*(f for j in judged for f in j.findings), *hosts[0]), key=_order)),
+        hypotheses=tuple(ledgers),
         first_event=worst.first if worst else _first_event(hosts[0], choose_root(hosts[0])),
         coverage=coverage.join([j.seen for j in judged]) if judged else Coverage(),
         clocks=tuple(case.clocks),
@@ -122,6 +125,27 @@ def _placed(view: View) -> Iterator[stacks.Placed]:
     for p in view.engine.processes:
         for t in view.threads_of(p):
             yield stacks.Placed(t, p.label or p.role.value, p.rank.rank if p.rank else None, view.cpu_of(p, t.tid))
+
+
+def _ledgers(judged: _Judged, asked: Sequence[str]) -> list[Hypothesis]:
+    """What the evidence of one engine says to each suspicion, about the time at which its trouble began."""
+    report, first = judged.report, judged.first
+    well = report.verdict.state in ("healthy", "starting", "stopped") and report.root.finding is None
+    onset = first.at if first else judged.view.stall.since if judged.view.stall else None
+    root = report.root.finding or ""
+    # something that passed is asked about at its own time, too
+    return hypotheses.answers(judged.view, judged.findings, judged.seen, asked, onset=onset, troubled=not well or bool(onset), root=root)
+
+
+def _machines(case: Case, findings: Sequence[Finding], asked: Sequence[str]) -> list[Hypothesis]:
+    """The same of machines on which no engine was recognised."""
+    root = choose_root(findings)
+    first = _first_event(findings, root)
+    nobody = View(case, EngineInstance(id="", kind=PROFILES[-1].name, nodes=tuple(case.nodes)))
+    seen = Coverage(expected_nodes=nobody.nodes, seen_nodes=nobody.nodes)
+    onset = first.at if first else None
+    troubled = any(f.severity is not Severity.INFO and f.grade.strength > 0 for f in findings)
+    return hypotheses.answers(nobody, findings, seen, asked, onset=onset, troubled=troubled, root=root.finding or "")
 
 
 def _hosts(case: Case) -> tuple[list[Finding], list[RuleResult]]:

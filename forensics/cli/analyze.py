@@ -3,7 +3,7 @@
 Exit status, from the table of the command line:
   0  done
   1  --fail-on GRADE was given and a problem of that grade or firmer was found
-  2  wrong usage: no such path, unknown format or grade
+  2  wrong usage: no such path, unknown format, grade or hypothesis
   3  done but incomplete. Of a captured node: a rank or node was not seen, a source could not be read, something of the
      bundle was lost, or a rule broke. Of bare logs, where nothing was promised: only when something that was there was
      lost (a file that may not be read, a damaged archive, a rule that broke). Which, is said on standard error.
@@ -35,10 +35,13 @@ _NEVER_TRIED = "never collected"
 _MOST_NAMED = 20
 
 
-def analyze_command(paths: list[str], out: Path | None, fmt: str, fail_on: str | None, signatures: Sequence[Path] = ()) -> int:
+def analyze_command(
+    paths: list[str], out: Path | None, fmt: str, fail_on: str | None, signatures: Sequence[Path] = (), hypotheses: Sequence[str] = ()
+) -> int:
     """Analyse `paths`, print the report in `fmt`, write report.json/.md/.html into `out`. Returns the exit status above.
 
     signatures: folders of the operator's own signatures, beside the standing one in the home directory.
+    hypotheses: suspicions to answer in full, by name.
     """
     from forensics.report import UnsupportedFormat, check_format
 
@@ -57,12 +60,15 @@ def analyze_command(paths: list[str], out: Path | None, fmt: str, fail_on: str |
         return _usage("--signatures: no such directory: " + ", ".join(strangers))
 
     from forensics.analysis import analyze
+    from forensics.analysis.hypotheses import UnknownHypothesis
     from forensics.analysis.ingest import NothingToAnalyze
     from forensics.analysis.signatures import home_folder
 
     standing = home_folder()
     try:
-        report = analyze(paths, signature_folders=[*([standing] if standing else ()), *signatures])
+        report = analyze(paths, signature_folders=[*([standing] if standing else ()), *signatures], hypotheses=hypotheses)
+    except UnknownHypothesis as error:
+        return _usage(f"--hypothesis: {error}")
     except NothingToAnalyze as error:
         _say(str(error))
         return NOTHING

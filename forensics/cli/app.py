@@ -90,11 +90,19 @@ def analyze(
         list[Path] | None,
         typer.Option(help="A folder of your own log signatures, beside ~/.config/forensics/signatures. May be repeated.", metavar="DIR"),
     ] = None,
+    hypothesis: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A suspicion to answer with all that speaks for and against it: memory, thermal, cpu, power, overload, network or "
+            "patch:NAME. May be repeated; the first four are always answered.",
+            metavar="NAME",
+        ),
+    ] = None,
 ) -> None:
     """Say which rank broke first, what the others wait for, what was ruled out, and what nobody looked at."""
     from forensics.cli.analyze import analyze_command
 
-    raise typer.Exit(analyze_command(paths, out, fmt, fail_on, tuple(signatures or ())))
+    raise typer.Exit(analyze_command(paths, out, fmt, fail_on, tuple(signatures or ()), tuple(hypothesis or ())))
 
 
 signatures_app = typer.Typer(

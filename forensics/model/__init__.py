@@ -7,7 +7,6 @@ from forensics.model.findings import (
     EngineReport,
     Finding,
     FindingRole,
-    Grade,
     Phase,
     Report,
     Root,
@@ -22,6 +21,8 @@ from forensics.model.findings import (
     Verdict,
     Wait,
 )
+from forensics.model.grade import Grade
+from forensics.model.ledger import Hypothesis, LedgerEntry, NodeAnswer
 from forensics.model.observations import (
     ConfigValue,
     CoreFile,
@@ -106,8 +107,10 @@ __all__ = [
     "Grade",
     "HealthSample",
     "HostCpu",
+    "Hypothesis",
     "KernelEvent",
     "KernelSpan",
+    "LedgerEntry",
     "LinkCounter",
     "LinkState",
     "LiveValue",
@@ -116,6 +119,7 @@ __all__ = [
     "LogSpan",
     "MappedLibrary",
     "MemorySample",
+    "NodeAnswer",
     "Observation",
     "Origin",
     "Outcome",

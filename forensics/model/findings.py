@@ -5,28 +5,11 @@ from __future__ import annotations
 import enum
 
 from forensics.model.builds import Build
+from forensics.model.grade import Grade
+from forensics.model.ledger import Hypothesis
 from forensics.model.outcome import Outcome
 from forensics.model.process import EngineProcess
 from forensics.model.records import Alignment, EvidenceRef, Record, TimeRange
-
-
-class Grade(str, enum.Enum):
-    """How firmly a finding may be said."""
-
-    ESTABLISHED = "established"
-    """The mechanism itself was observed and no other reading fits the captured evidence."""
-    SUPPORTED = "supported"
-    """Independent observations agree and nothing contradicts them, but the mechanism itself was not seen."""
-    POSSIBLE = "possible"
-    """Consistent with the evidence, no more."""
-    REFUTED = "refuted"
-    """A cited observation contradicts it."""
-    NOT_ASSESSABLE = "not assessable"
-    """The evidence that it needs was denied, timed out or never collected."""
-
-    @property
-    def strength(self) -> int:
-        return {"established": 3, "supported": 2, "possible": 1}.get(self.value, 0)
 
 
 class FindingRole(str, enum.Enum):
@@ -294,6 +277,7 @@ class Report(Record, frozen=True, kw_only=True, omit_defaults=True):
     root: Root
     engines: tuple[EngineReport, ...] = ()
     findings: tuple[Finding, ...] = ()
+    hypotheses: tuple[Hypothesis, ...] = ()
     first_event: TimelineEvent | None = None
     coverage: Coverage = Coverage()
     clocks: tuple[Alignment, ...] = ()

@@ -30,6 +30,7 @@ def to_html(report: Report) -> str:
         claims=view.claims(report),
         refuted=view.refuted(report),
         unseen=view.unseen(report),
+        ledgers=view.ledgers(report),
         gaps=view.cell_groups(view.all_cells(report)),
         grids=grid.grids(report),
         drawing=drawing,

@@ -17,6 +17,8 @@ from forensics.model import (
     EngineReport,
     EvidenceRef,
     Finding,
+    Hypothesis,
+    LedgerEntry,
     Phase,
     Report,
     Root,
@@ -48,6 +50,7 @@ def as_dict(report: Report) -> dict[str, Any]:
         "root": _root(report.root),
         "engines": [_engine(e, report) for e in report.engines],
         "findings": [_finding(f) for f in report.findings],
+        "hypotheses": [_hypothesis(h) for h in report.hypotheses],
         "first_event": _first(report.first_event),
         "coverage": _coverage(report.coverage, report),
         "clocks": [_clock(c) for c in report.clocks],
@@ -151,6 +154,35 @@ def _finding(f: Finding) -> dict[str, Any]:
         "does_not_show": f.does_not_show,
         "would_settle": list(f.would_settle),
         "next_steps": list(f.next_steps),
+    }
+
+
+def _hypothesis(h: Hypothesis) -> dict[str, Any]:
+    return {
+        "name": h.name,
+        "engine": h.engine or None,
+        "asked": h.asked,
+        "claim": h.claim,
+        "verdict": h.verdict.value,
+        "sentence": h.sentence,
+        "nodes": [{"node": n.node or None, "verdict": n.verdict.value, "said": list(n.said)} for n in h.nodes],
+        "for": [_entry(e) for e in h.supporting],
+        "against": [_entry(e) for e in h.against],
+        "not_looked_at": [_entry(e) for e in h.unread],
+        "does_not_show": h.does_not_show,
+    }
+
+
+def _entry(entry: LedgerEntry) -> dict[str, Any]:
+    return {
+        "node": entry.node or None,
+        "part": entry.part,
+        "text": entry.text,
+        "decides": entry.decides,
+        "finding": entry.finding or None,
+        "source": entry.ref.source if entry.ref else None,
+        "locator": entry.ref.locator if entry.ref else None,
+        "quote": entry.ref.quote if entry.ref else None,
     }
 
 

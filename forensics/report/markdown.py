@@ -75,6 +75,7 @@ def _document(report: Report) -> Iterator[str]:
     yield from _section("Who waits for whom", _waits(report))
     yield from _section("Findings", (line for f in view.claims(report) for line in _finding(f, report)))
     yield from _section("Ruled out", (line for f in view.refuted(report) for line in _finding(f, report)))
+    yield from _section("Hypotheses", _hypotheses(report))
     yield from _section("What nobody could see", _unseen(report))
     yield from _section("Coverage", _coverage(report))
     yield from _section("Timeline (UTC)", _timeline(report))
@@ -143,6 +144,23 @@ def _finding(f: Finding, report: Report) -> Iterator[str]:
         yield f"  - does not show: {prose(f.does_not_show)}"
     yield from (f"  - would settle it: {prose(s)}" for s in f.would_settle)
     yield from (f"  - next: {prose(s)}" for s in f.next_steps)
+
+
+def _hypotheses(report: Report) -> Iterator[str]:
+    """One line each for what is always answered; what was asked for with its whole ledger."""
+    for h in view.ledgers(report):
+        engine = f" ({prose(h.engine)})" if len(report.engines) > 1 and h.engine else ""
+        yield f"- {code(h.name)}{engine} · **{h.verdict.value}** · {prose(h.sentence)}"
+        if not h.asked:
+            continue
+        yield f"  - claim: {prose(h.claim)}"
+        for side, entries in view.ledger_sides(h):
+            for e in entries:
+                where = f"{prose(e.node)}: " if e.node and len(h.nodes) > 1 else ""
+                grounds = f" ({_place(e.ref)})" if e.ref else ""
+                yield f"  - {side}: {where}{prose(e.text)}{' **decides**' if e.decides else ''}{grounds}"
+        if h.does_not_show:
+            yield f"  - does not show: {prose(h.does_not_show)}"
 
 
 def _waits(report: Report) -> Iterator[str]:

@@ -6,7 +6,7 @@ import re
 import textwrap
 from collections.abc import Iterable, Iterator
 
-from forensics.model import EngineReport, EvidenceRef, Finding, Grade, Report, Root, RuleStatus, Severity
+from forensics.model import EngineReport, EvidenceRef, Finding, Grade, Hypothesis, Report, Root, RuleStatus, Severity
 from forensics.report import stackwords, times, view, waitwords
 from forensics.report.safe import clip, display_width, one_line
 
@@ -19,7 +19,7 @@ _GUTTER = 11
 _GRADE = 13
 # How many of each fit on one screen of about 40 lines. What is left out is counted, never dropped silently.
 _MANY_CLAIMS, _MANY_WAITS, _MANY_REFUTED, _MANY_UNSEEN, _MANY_STEPS = 7, 5, 3, 5, 3
-_MANY_SOURCES, _MANY_APART = 6, 2
+_MANY_SOURCES, _MANY_APART, _MANY_ENTRIES = 6, 2, 3
 _MANY_CLAUSES, _STORY_ROWS = 12, 6
 """Up to which the graph is told as a sentence."""
 _NO_LIMIT = 1_000_000
@@ -60,6 +60,7 @@ def _screen(report: Report, width: int, many: int) -> Iterator[Line]:
     yield from _apart(report, width, _MANY_APART * many)
     yield from _claims(report, width, _MANY_CLAIMS * many)
     yield from _refuted(report, width, _MANY_REFUTED * many)
+    yield from _hypotheses(report, width, _MANY_ENTRIES * many)
     yield from _unseen(report, width, _MANY_UNSEEN * many)
     yield from _next(report, width, _MANY_STEPS * many)
 
@@ -131,8 +132,7 @@ def _began(report: Report, width: int) -> Iterator[Line]:
 
 def _phases(report: Report, width: int) -> Iterator[Line]:
     """Of the engine that the verdict is about; the others' are in the JSON report."""
-    told = next((e.id for e in report.engines if e.root == report.root and e.verdict == report.verdict), "")
-    if phases := view.phases_of(report, told):
+    if phases := view.phases_of(report, view.told_engine(report)):
         yield from _block("phases", _wrapped(one_line(" · ".join(map(view.phase_words, phases))), width - _GUTTER))
 
 
@@ -245,6 +245,33 @@ def _refuted(report: Report, width: int, limit: int) -> Iterator[Line]:
         yield from _block("" if i else "ruled out", _wrapped(one_line(f.title), width - _GUTTER)[:2])
         yield _row("", _ground(f.id, view.contradiction(f), width - _GUTTER))
     yield from _more(len(found) - limit, "claim", " ruled out")
+
+
+def _hypotheses(report: Report, width: int, limit: int) -> Iterator[Line]:
+    """One line each for what is always answered, of the engine that the verdict is about; what was asked for with its ledger."""
+    told = view.told_engine(report)
+    shown = [h for h in view.ledgers(report) if h.asked or h.engine == told]
+    many = len({h.engine for h in shown}) > 1
+    column = max((display_width(_suspect(h, many)) for h in shown), default=0) + 2
+    for i, h in enumerate(shown):
+        grade: Span = (f"grade:{h.verdict.value}", f"{h.verdict.value:<16}")
+        name = _suspect(h, many)
+        room = max(20, width - _GUTTER - column - 16)
+        said = _wrapped(one_line(h.sentence), room)
+        if not h.asked and len(said) > 1:
+            said = [[("", clip(one_line(h.sentence), room))]]
+        for at, spans in enumerate(said):
+            head: Line = [("dim" if at else "bold", f"{'' if at else name}{' ' * (column - (0 if at else display_width(name)))}")]
+            yield _row("" if i or at else "suspects", [*head, grade if not at else ("", " " * 16), *spans])
+        if h.asked:
+            for side, entries in view.ledger_sides(h):
+                for e in entries[:limit]:
+                    yield _row("", _ground(f"{side}: {one_line(e.text)}", e.ref, width - _GUTTER))
+                yield from _more(len(entries) - limit, "line", f" {side}")
+
+
+def _suspect(h: Hypothesis, name_engine: bool) -> str:
+    return one_line(h.name) + (f" ({h.engine})" if name_engine else "")
 
 
 def _unseen(report: Report, width: int, limit: int) -> Iterator[Line]:

@@ -13,6 +13,8 @@ from forensics.model import (
     Finding,
     FindingRole,
     Grade,
+    Hypothesis,
+    LedgerEntry,
     Outcome,
     Phase,
     Report,
@@ -201,6 +203,24 @@ def next_steps(report: Report) -> list[str]:
 
 def would_settle(report: Report) -> list[str]:
     return list(dict.fromkeys(step for f in (*claims(report), *unseen(report)) for step in f.would_settle))
+
+
+# -------------------------------------------------------------------------------------------------------- hypotheses
+
+
+def ledgers(report: Report) -> list[Hypothesis]:
+    """Those that were asked for first, as they were asked; of several engines one after the other."""
+    return sorted(report.hypotheses, key=lambda h: not h.asked)
+
+
+def told_engine(report: Report) -> str:
+    """Id of the engine that the verdict is about."""
+    return next((e.id for e in report.engines if e.root == report.root and e.verdict == report.verdict), "")
+
+
+def ledger_sides(h: Hypothesis) -> list[tuple[str, tuple[LedgerEntry, ...]]]:
+    """The three columns of a ledger that hold anything, with their headings."""
+    return [(name, side) for name, side in (("for", h.supporting), ("against", h.against), ("not looked at", h.unread)) if side]
 
 
 # ------------------------------------------------------------------------------------------------- engines and waits

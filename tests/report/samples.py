@@ -16,6 +16,9 @@ from forensics.model import (
     Finding,
     FindingRole,
     Grade,
+    Hypothesis,
+    LedgerEntry,
+    NodeAnswer,
     Outcome,
     Phase,
     ProcessInfo,
@@ -82,6 +85,66 @@ def node_cells(node: str, **outcomes: tuple[Outcome, str, str] | Outcome) -> tup
 
 _NOT_PERMITTED = "EPERM /dev/kmsg: Operation not permitted"
 _KMSG_CURE = "run as root, or set kernel.dmesg_restrict=0"
+
+
+def suspicions(asked: bool = False) -> tuple[Hypothesis, ...]:
+    """Two that are always answered, and one with all three columns."""
+    free = "212 GiB (83%) of the host's memory was available 12 s after the onset"
+    lean = "no line of the log says that /dev/shm was full"
+    waited = "Requests had been waiting without a break for 4 min before (3 to 7 waiting)"
+    return (
+        Hypothesis(
+            name="memory",
+            claim="Memory ran out: the host's, a container's, /dev/shm, a GPU's or the KV cache",
+            verdict=Grade.REFUTED,
+            sentence=f"{free}; {lean}.",
+            engine="e0",
+            against=(
+                LedgerEntry(
+                    text=free,
+                    node=NODE,
+                    part="host memory",
+                    decides=True,
+                    ref=ref("memory/host.json", "/proc/meminfo", "MemAvailable 212.0 GiB"),
+                ),
+                LedgerEntry(text=lean, node=NODE, part="/dev/shm", ref=ref("/var/log/engine/serve.log", "lines 1 to 900")),
+            ),
+            nodes=(NodeAnswer(node=NODE, verdict=Grade.REFUTED, said=(free, lean)),),
+        ),
+        Hypothesis(
+            name="thermal",
+            claim="Heat was at work: a sensor at its limit, or clocks lowered for it",
+            verdict=Grade.NOT_ASSESSABLE,
+            sentence="not looked at: the sensors and their trip points.",
+            engine="e0",
+            unread=(LedgerEntry(text="the sensors and their trip points", node=NODE, part="the sensors"),),
+            nodes=(NodeAnswer(node=NODE, verdict=Grade.NOT_ASSESSABLE),),
+        ),
+        Hypothesis(
+            name="overload",
+            claim="More was asked of the engine than it can do",
+            verdict=Grade.POSSIBLE,
+            sentence=f"{waited}; not looked at: whether the queue was growing.",
+            engine="e0",
+            asked=asked,
+            supporting=(
+                LedgerEntry(
+                    text=waited,
+                    part="the queue",
+                    finding="backlog-before-onset",
+                    ref=ref("/var/log/engine/serve.log", "line 780", "Waiting: 3 reqs"),
+                ),
+            ),
+            against=(
+                LedgerEntry(
+                    text="the KV cache was at most 61% full", part="the KV cache", ref=ref("/var/log/engine/serve.log", "line 790")
+                ),
+            ),
+            unread=(LedgerEntry(text="whether the queue was growing", part="the queue"),),
+            nodes=(NodeAnswer(node="", verdict=Grade.POSSIBLE, said=(waited,)),),
+            does_not_show="that load began the trouble: many engines carry a queue for hours",
+        ),
+    )
 
 
 def stalled() -> Report:
@@ -268,6 +331,7 @@ def stalled() -> Report:
             ),
         ),
         findings=findings,
+        hypotheses=suspicions(),
         first_event=TimelineEvent(
             at=between("10:01:58", "10:02:00"),
             node=NODE,
@@ -567,6 +631,7 @@ def dead() -> Report:
                 would_settle=("a second stack sample with native frames",),
             ),
         ),
+        hypotheses=suspicions(asked=True),
         first_event=TimelineEvent(at=instant("14:16:41"), node=node, what="queue.Full", ref=ref("node0.log", "line 514", "queue.Full")),
         coverage=coverage,
         clocks=(Alignment(node=node, method="none"),),

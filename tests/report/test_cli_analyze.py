@@ -26,7 +26,7 @@ def run(monkeypatch, tmp_path, capfd):
     """run(report, …) analyses a stand-in path, with `report` as what the analysis makes of it: (status, stdout, stderr)."""
 
     def call(report: Report | Exception, *, out=None, fmt="terminal", fail_on=None, path="node0.log"):
-        def analyze(paths, *, signature_folders=()):
+        def analyze(paths, *, signature_folders=(), hypotheses=()):
             assert list(paths) == [str(tmp_path / path)] and not signature_folders
             if isinstance(report, Exception):
                 raise report
@@ -39,6 +39,15 @@ def run(monkeypatch, tmp_path, capfd):
         return (status, *capfd.readouterr())
 
     return call
+
+
+def test_an_unknown_hypothesis_is_wrong_usage_and_names_the_known_ones(tmp_path, capfd):
+    (tmp_path / "a.log").write_text("x")
+    for name in ("gremlins", "patch", "patch:", "memory:more"):
+        assert analyze_command([str(tmp_path / "a.log")], None, "json", None, (), [name]) == USAGE
+        out, err = capfd.readouterr()
+        assert out == "" and repr(name) in err
+        assert "cpu, memory, power, thermal, network, overload, patch:NAME" in err
 
 
 @pytest.mark.parametrize("fmt", ["terminal", "json", "markdown", "html"])

@@ -46,6 +46,16 @@ BUILD = {
     "ranks": [COUNT],
     "pids": [COUNT],
 }
+ENTRY = {
+    "node": MAYBE,
+    "part": TEXT,
+    "text": TEXT,
+    "decides": FLAG,
+    "finding": MAYBE,
+    "source": MAYBE,
+    "locator": MAYBE,
+    "quote": MAYBE,
+}
 SHAPE = {
     "schema": TEXT,
     "verdict": VERDICT,
@@ -83,6 +93,21 @@ SHAPE = {
             "does_not_show": TEXT,
             "would_settle": [TEXT],
             "next_steps": [TEXT],
+        }
+    ],
+    "hypotheses": [
+        {
+            "name": TEXT,
+            "engine": MAYBE,
+            "asked": FLAG,
+            "claim": TEXT,
+            "verdict": TEXT,
+            "sentence": TEXT,
+            "nodes": [{"node": MAYBE, "verdict": TEXT, "said": [TEXT]}],
+            "for": [ENTRY],
+            "against": [ENTRY],
+            "not_looked_at": [ENTRY],
+            "does_not_show": TEXT,
         }
     ],
     "first_event": ("null", {"at": "time?", "source": TEXT, "locator": TEXT, "node": TEXT, "what": TEXT, "quote": TEXT}),

@@ -17,7 +17,7 @@ def evaluate(view: View) -> Iterator[Finding]:
     for node in view.nodes:
         samples = [s for s in view.on_nodes(HostCpu) if s.node == node]
         idle = [s for s in samples if s.idle_fraction is not None and s.idle_fraction < NO_IDLE]
-        busy = _measured(samples)
+        busy = measured(samples)
         crowded = [s for s in samples if s.cpus and ((s.load1 or 0) > CROWDED * s.cpus or (s.runnable or 0) > CROWDED * s.cpus)]
         if not idle and (busy is None or busy < 1 - NO_IDLE):
             continue
@@ -37,7 +37,7 @@ def evaluate(view: View) -> Iterator[Finding]:
         )
 
 
-def _measured(samples: list[HostCpu]) -> float | None:
+def measured(samples: list[HostCpu]) -> float | None:
     """Busy share of all CPUs between the first and the last sample with tick counters."""
     ticks = sorted((s.at.earliest_ns, s.busy_ticks, s.total_ticks) for s in samples if s.at and s.busy_ticks is not None and s.total_ticks)
     if len(ticks) < 2 or (ticks[-1][2] or 0) - (ticks[0][2] or 0) < 50:
