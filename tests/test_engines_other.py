@@ -83,3 +83,49 @@ def test_the_start_up_line_of_sglang_states_its_shape() -> None:
     assert found.together
     assert read({"args": "model_path='/m', tp_size=2, dist_init_addr=None, nnodes=1, node_rank=0"}).together == ""
     assert read({"args": "tp_size=99999999999"}).world == 1
+
+
+def test_command_lines_state_a_shape_in_each_engine_s_own_words() -> None:
+    def told(kind: str, line: str, env: dict[str, str] | None = None) -> tuple[int | None, int | None, int | None, int | None]:
+        read = profile(kind).commanded
+        assert read is not None
+        said = read(process(10, 1, line, env=env or {}))
+        return (said.world, said.dp, said.nodes, said.node_rank) if said else (None, None, None, None)
+
+    serve = "/usr/bin/python3 /usr/bin/vllm serve /m --tensor-parallel-size 4 "
+    assert told("vllm", serve + "--pipeline-parallel-size 2 --nnodes 2 --node-rank 1") == (8, None, 2, 1)
+    assert told("vllm", serve) == (4, None, 1, 0)
+    assert told("vllm", serve + "--distributed-executor-backend ray") == (4, None, None, None)
+    spread = serve + "--data-parallel-size 8 --data-parallel-size-local 4 --data-parallel-start-rank 4 --headless"
+    assert told("vllm", spread) == (4, 8, 2, 1)
+    assert told("vllm", serve + "--config /etc/vllm.yaml")[0] is None
+    assert told("vllm", "/usr/bin/python3 /usr/bin/vllm bench serve") == (None, None, None, None)
+    assert told("sglang", SERVE + " --nnodes 2 --node-rank 1 --dp 2") == (2, 2, 2, 1)
+    assert told("sglang", SERVE) == (2, 1, 1, 0)
+    assert told("trtllm", "mpirun -n 8 --allow-run-as-root trtllm-llmapi-launch trtllm-serve /m --tp_size 8") == (8, None, None, None)
+    assert told("trtllm", "srun --mpi=pmix -N 2 --ntasks 16 trtllm-llmapi-launch trtllm-serve /m") == (16, None, 2, None)
+    assert told("trtllm", "/usr/bin/python3 /usr/bin/trtllm-serve /m --tp_size 4 --pp_size 2") == (8, None, None, None)
+    assert told("trtllm", "/usr/bin/python3 /usr/bin/trtllm-serve /m --extra_llm_api_options /x.yaml") == (None, None, None, None)
+    assert told("torchrun", "/usr/bin/torchrun --nnodes=2 --nproc-per-node=4 --node-rank=1 train.py") == (8, None, 2, 1)
+    assert told("torchrun", "/usr/bin/torchrun --nnodes=1:4 --nproc-per-node=4 train.py") == (None, None, None, None)
+    assert told("torchrun", "python3 train.py", {"RANK": "3", "WORLD_SIZE": "16"}) == (16, None, None, None)
+    assert told("python", "python3 worker.py --rank 1 --world-size 3") == (3, None, None, None)
+
+
+def test_the_start_up_lines_of_vllm_state_a_shape() -> None:
+    read = profile("vllm").stated
+    assert read is not None
+    front = read({"args": "{'model_tag': '/m', 'tensor_parallel_size': 2, 'nnodes': 2, 'node_rank': 1}"})
+    assert (front.world, front.nodes, front.node_rank) == (2, 2, 1)
+    core = read({"config": "model='/m', tensor_parallel_size=2, pipeline_parallel_size=2, data_parallel_size=1, nnodes=1"})
+    assert (core.world, core.dp, core.nodes) == (4, None, None)
+
+
+def test_what_starts_an_mpi_world_is_its_launcher() -> None:
+    table = [
+        process(9, 1, "mpirun -n 2 trtllm-llmapi-launch trtllm-serve /m"),
+        process(10, 9, "/usr/bin/python3 /usr/local/bin/trtllm-serve /m", env={"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "0"}),
+        process(11, 9, "/usr/bin/python3 /usr/local/bin/trtllm-serve /m", env={"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "1"}),
+    ]
+    engine = only(table)
+    assert roles(engine)[9] is Role.LAUNCHER and engine.world_size == 2

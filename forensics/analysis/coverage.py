@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
+from forensics.analysis import shape
 from forensics.analysis.rules import SOURCES
 from forensics.analysis.sources import COLLECTOR_OF, observed, of_source
 from forensics.analysis.view import View
@@ -18,7 +18,6 @@ from forensics.model import (
     LogSpan,
     Outcome,
     ProcessState,
-    Role,
     ThreadStack,
     ranges,
 )
@@ -43,7 +42,10 @@ def of_engine(view: View) -> Coverage:
             cells.append(CoverageCell(node=node, source=source, outcome=word, rank=rank, pid=worker.pid, reason=reason, cure=cure))
             if rank is not None and word in (Outcome.OK, Outcome.PARTIAL):
                 looked_at.add(rank)
-    unseen_nodes = max(0, _node_count(view) - max(len(view.nodes), _node_ranks(view)))
+    stated = shape.told(view)
+    # several of the engine's nodes may run on one host: each has its own number
+    numbers = {s.node_rank for s in stated if s.nodes is not None and s.node_rank is not None}
+    unseen_nodes = max(0, (shape.in_force(stated, "nodes") or 1) - max(len(view.nodes), len(numbers)))
     if view.engine.heard or (not view.engine.processes and view.engine.world_size):
         # known by its logs alone: a node's log is that of all its ranks, whether each had something to say or not
         spoken = {rank: node for node, rank in view.engine.heard if rank not in known}
@@ -51,12 +53,18 @@ def of_engine(view: View) -> Coverage:
         for rank in sorted((expected | spoken.keys()) - known):
             if rank in spoken or (not unseen_nodes and logs >= set(view.nodes)):
                 node = spoken.get(rank, view.nodes[0])
-                cells.append(CoverageCell(node=node, source="log", outcome=Outcome.OK, rank=rank))
+                for source in PER_RANK:
+                    found = (Outcome.OK, "", "") if source == "log" else _cell(view, source, node, None)
+                    cells.append(CoverageCell(node=node, source=source, outcome=found[0], rank=rank, reason=found[1], cure=found[2]))
                 looked_at.add(rank)
                 known.add(rank)
         expected |= spoken.keys()
     for rank in sorted(expected - known):
         cells += [CoverageCell(node="?", source=s, outcome=Outcome.SKIPPED, rank=rank, reason="this rank was not found") for s in PER_RANK]
+    if unseen_nodes:
+        # nobody knows their names: one square a source stands for all of them
+        said = f"{unseen_nodes} node(s) of this engine were not captured"
+        cells += [CoverageCell(node="?", source=s, outcome=Outcome.SKIPPED, reason=said) for s in SOURCES]
     for node in view.nodes:
         for source in SOURCES:
             if source not in PER_RANK or not any(w.info.node == node for w in view.workers):
@@ -70,6 +78,9 @@ def of_engine(view: View) -> Coverage:
         seen_nodes=tuple(sorted(seen_nodes & set(view.nodes))),
         unseen_node_count=unseen_nodes,
         replica_size=(view.engine.world_size or 0) if view.engine.dp_size > 1 else 0,
+        ranks_stated=any(s.world_size is not None for s in stated),
+        stated=stated,
+        disagreements=shape.disagreements(stated),
         cells=tuple(cells),
     )
 
@@ -114,36 +125,6 @@ def _bare(view: View, source: str, node: str, pid: int | None) -> bool:
     return observed(view, source, node)
 
 
-def _node_count(view: View) -> int:
-    """How many nodes the engine's own start-up line or command line says there are."""
-    counts = [1]
-    for hit in view.events("start", "core-start"):
-        if m := re.search(r"'nnodes': (\d+)", hit.fields.get("args", "")):
-            counts.append(int(m[1][:9]))
-        elif read := view.profile.stated:
-            counts.append(read(hit.fields).nodes)
-    for process in view.engine.processes:
-        if process.role in (Role.API, Role.LAUNCHER) and (m := re.search(r"--nnodes[= ](\d+)", process.info.title)):
-            counts.append(int(m[1][:9]))
-    return max(n for n in counts if n <= WORLD_LIMIT)
-
-
-def _node_ranks(view: View) -> int:
-    """How many of the engine's nodes are in view by their own number: several of them may run on one host."""
-    numbers = set()
-    for hit in view.events("start", "core-start"):
-        if "'nnodes':" in hit.fields.get("args", ""):
-            m = re.search(r"'node_rank': (\d+)", hit.fields["args"])
-            numbers.add(int(m[1][:9]) if m else 0)
-        elif (read := view.profile.stated) and (number := read(hit.fields).node_rank) is not None:
-            numbers.add(number)
-    for process in view.engine.processes:
-        if process.role in (Role.API, Role.LAUNCHER) and "--nnodes" in process.info.title:
-            m = re.search(r"--node-rank[= ](\d+)", process.info.title)
-            numbers.add(int(m[1][:9]) if m else 0)
-    return len(numbers)
-
-
 def gap(seen: Coverage) -> str:
     """What was not seen, in words; "" when nothing is missing."""
     parts = []
@@ -176,5 +157,8 @@ def join(parts: Sequence[Coverage]) -> Coverage:
         expected_nodes=nodes,
         seen_nodes=seen,
         unseen_node_count=sum(p.unseen_node_count for p in parts),
+        ranks_stated=all(p.ranks_stated for p in parts if p.expected_ranks),
+        stated=tuple(dict.fromkeys(s for p in parts for s in p.stated)),
+        disagreements=tuple(dict.fromkeys(d for p in parts for d in p.disagreements)),
         cells=tuple(c for p in parts for c in p.cells),
     )

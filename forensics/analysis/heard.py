@@ -71,7 +71,7 @@ def complete(case: Case, engines: list[EngineInstance]) -> list[EngineInstance]:
             continue
         home = homes.setdefault((mine.kind, stated[i].together), i)
         other = whole[home]
-        if home == i or set(other.nodes) & set(mine.nodes) or len(other.nodes) >= stated[i].nodes:
+        if home == i or set(other.nodes) & set(mine.nodes) or len(other.nodes) >= (stated[i].nodes or 1):
             continue
         gone.add(i)
         whole[home] = msgspec.structs.replace(
@@ -157,7 +157,7 @@ def _rank(hit: LogHit, part: Part) -> int | None:
 def _first_rank(part: Part) -> int | None:
     """The rank at which this node begins, where its start-up line states how many nodes there are; None where it cannot be told."""
     stated = part.stated
-    if stated.nodes < 2:
+    if stated.nodes is None or stated.nodes < 2:
         return 0
     if stated.world is None or stated.node_rank is None or stated.world % stated.nodes:
         return None
@@ -217,7 +217,7 @@ def _belongs(part: Part, home: Part) -> bool:
     named = [_RANK_FILE.match(node) for node in (*part.nodes, *home.nodes)]
     if all(named):
         return len({m[0][: m.start(1)] for m in named if m}) == 1
-    return bool(part.stated.together) and part.stated.together == home.stated.together and len(home.nodes) < home.stated.nodes
+    return bool(part.stated.together) and part.stated.together == home.stated.together and len(home.nodes) < (home.stated.nodes or 1)
 
 
 def _follows(part: Part, home: Part) -> bool:
@@ -236,6 +236,6 @@ def _engine(part: Part) -> EngineInstance:
         nodes=tuple(part.nodes),
         version=part.version,
         world_size=max(world, seen) if world else seen or None,
-        dp_size=part.stated.dp,
+        dp_size=part.stated.dp or 1,
         heard=tuple(sorted(part.ranks)),
     )

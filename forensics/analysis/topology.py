@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from forensics.analysis import shape
 from forensics.analysis.case import Case
 from forensics.analysis.heard import complete, heard
 from forensics.engines import WORLD_LIMIT, identify, profile
@@ -40,8 +41,21 @@ def build(case: Case) -> None:
                 msgspec.structs.replace(e, version=e.version or config.value) if config.pid in {p.pid for p in e.processes} else e
                 for e in engines
             ]
+    engines = [_as_running(e, case) for e in engines]
     engines = [_with_limit(e, case, {n for other in engines for n in other.nodes}) for e in engines]
     case.engines = [msgspec.structs.replace(e, id=f"e{i}") for i, e in enumerate(engines)]
+
+
+def _as_running(engine: EngineInstance, case: Case) -> EngineInstance:
+    """The sizes that its running objects say, over what its log and its command line said; never fewer than the ranks that were seen."""
+    running = list(shape.live(case, engine))
+    ranks = [p.rank for p in engine.processes if p.rank]
+    world, replicas = shape.in_force(running, "world_size"), shape.in_force(running, "replicas")
+    if world is not None:
+        world = max([world, *(r.rank + 1 for r in ranks if r.rank is not None and replicas is None)])
+    if replicas is not None:
+        replicas = max([replicas, *(r.dp + 1 for r in ranks if r.dp is not None)])
+    return msgspec.structs.replace(engine, world_size=world or engine.world_size, dp_size=replicas or engine.dp_size)
 
 
 def _with_limit(engine: EngineInstance, case: Case, owned: set[str]) -> EngineInstance:

@@ -22,14 +22,15 @@ Table = Mapping[int, ProcessInfo]
 
 @dataclass(frozen=True)
 class Stated:
-    """What an engine's own start-up line says about its shape. None or "" where it says nothing."""
+    """What one source (a start-up line, a command line, a live object) says about an engine's shape. None or "" where it says nothing."""
 
     world: int | None = None
     """World of one replica."""
     tp: int | None = None
-    dp: int = 1
-    nodes: int = 1
+    dp: int | None = None
+    nodes: int | None = None
     node_rank: int | None = None
+    """Which of the engine's nodes it is that says so."""
     together: str = ""
     """Equal on all nodes of one engine, "" where it has one node."""
 
@@ -106,6 +107,10 @@ class EngineProfile:
     """The number of data-parallel replicas that the command line states."""
     stated: Callable[[dict[str, str]], Stated] | None = None
     """The fields of a start-up line (event "start" or "core-start") to what they say of the engine's shape."""
+    commanded: Callable[[ProcessInfo], Stated | None] | None = None
+    """What a process's command line, or the environment that its launcher set, says of the engine's shape; None where it says nothing."""
+    running: Callable[[Mapping[str, str]], Stated | None] | None = None
+    """The values of `live`, as JSON by name, of one process to what they say of the engine's shape."""
     rank_at: Callable[[str, int | None], RankId | None] | None = None
     """The place in a log prefix ("DP0 TP1") and the tensor-parallel size, where known, to a rank."""
     failures_end_it: bool = False

@@ -5,7 +5,10 @@ main thread holds EngineCoreProc (or a subclass) in every state, a worker's main
 shared by reference, so what they say is what the engine does, whatever the command line asked for.
 """
 
-from forensics.engines._profile import LiveExpr
+from collections.abc import Mapping
+
+from forensics.engines._argv import WORLD_LIMIT
+from forensics.engines._profile import LiveExpr, Stated
 from forensics.model import Role
 
 _CONFIG = "EngineCore.vllm_config"
@@ -43,6 +46,8 @@ LIVE = (
     *_core("pipeline_parallel_size", f"{_CONFIG}.parallel_config.pipeline_parallel_size"),
     *_core("data_parallel_size", f"{_CONFIG}.parallel_config.data_parallel_size"),
     *_core("world_size", f"{_CONFIG}.parallel_config.world_size"),
+    *_core("nnodes", f"{_CONFIG}.parallel_config.nnodes"),
+    *_core("node_rank", f"{_CONFIG}.parallel_config.node_rank"),
     *_core("output_rank", "EngineCore.model_executor.output_rank"),
     *_core("engine_index", "EngineCore.engine_index"),
     *_core("engines_running", "EngineCore.engines_running"),
@@ -54,3 +59,25 @@ LIVE = (
     *_worker("async_output_queue", "len(WorkerProc.async_output_queue)"),
     *_worker("async_output_thread", "WorkerProc.async_output_copy_thread._native_id"),
 )
+
+
+def running(values: Mapping[str, str]) -> Stated | None:
+    """The shape in the configuration that a core runs with."""
+
+    def size(name: str) -> int | None:
+        text = values.get(name, "")
+        return int(text) if text.isascii() and text.isdigit() and len(text) < 10 and 0 < int(text) <= WORLD_LIMIT else None
+
+    world, tp, dp, nodes = size("world_size"), size("tensor_parallel_size"), size("data_parallel_size"), size("nnodes")
+    if world is None:
+        return None
+    # the core of a dense replica calls itself the only one, and under Ray nobody sets the number of nodes
+    spread = nodes is not None and nodes > 1
+    rank = values.get("node_rank", "")
+    return Stated(
+        world=world,
+        tp=tp,
+        dp=dp if dp is not None and dp > 1 else None,
+        nodes=nodes if spread else None,
+        node_rank=int(rank) if spread and rank.isascii() and rank.isdigit() and len(rank) < 10 else None,
+    )

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 
-from forensics.engines._argv import command, is_python, multiprocessing_helper, number, retitled
+from forensics.engines._argv import WORLD_LIMIT, command, is_python, multiprocessing_helper, number, retitled
 from forensics.engines._generic_frames import FRAMES
-from forensics.engines._profile import EngineProfile, Placed, ProgressNames, Table
+from forensics.engines._profile import EngineProfile, Placed, ProgressNames, Stated, Table
 from forensics.model import ProcessInfo, RankId, Role
 
 _RANK_OPTIONS = ("--rank", "--global-rank", "--tp-rank", "--worker-rank", "--local-rank")
+_WORLD_OPTIONS = ("--world-size", "--nranks", "--tp-size")
 _RANK_TITLES = (
     # what names a rank outright before what merely numbers a worker
     re.compile(r"(?i)(?:^|[^a-z0-9])(?:global[ _-]?)?rank[ _=:#-]?(\d{1,5})\b"),
@@ -62,7 +63,7 @@ def place(info: ProcessInfo, table: Table) -> Placed | None:
         if info.ppid is not None and tree.ranks.get(info.ppid) == rank:
             return Placed(Role.HELPER, None, "child")  # forked from a rank: it shares the parent's command line
         # ranks on other nodes are not in this table: what the command line says comes first
-        size = number(command(info), "--world-size", "--nranks", "--tp-size") or len({tree.ranks[pid] for pid in ranked})
+        size = number(command(info), *_WORLD_OPTIONS) or len({tree.ranks[pid] for pid in ranked})
         return Placed(Role.WORKER, RankId(rank=rank, world_size=size), f"worker {rank}")
     # ranks listen as well (rendezvous, collectives): the front end is the topmost that has no rank
     fronts = [pid for pid in real if table[pid].listening_ports and pid not in ranked]
@@ -149,6 +150,14 @@ def rank_of(info: ProcessInfo) -> int | None:
     return None
 
 
+def commanded(info: ProcessInfo) -> Stated | None:
+    """The size that a rank was given: by an option, or by the environment."""
+    size = number(command(info), *_WORLD_OPTIONS)
+    if size is None and (text := info.env.get("WORLD_SIZE", "")).isdigit() and len(text) < 10:
+        size = int(text)
+    return Stated(world=size) if size and size <= WORLD_LIMIT and rank_of(info) is not None else None
+
+
 def listens(info: ProcessInfo) -> int | None:
     """The port that the command line asks for, where the real ones could not be seen (another user's process)."""
     return None if info.listening_ports else number(command(info), "--port")
@@ -163,6 +172,7 @@ PROFILE = EngineProfile(
     name="python",
     place=place,
     listens=listens,
+    commanded=commanded,
     progress=PROGRESS,
     frames=FRAMES,
     env_allow=("RANK", "LOCAL_RANK", "WORLD_SIZE"),

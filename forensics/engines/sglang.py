@@ -29,6 +29,14 @@ _ARG = re.compile(
     r"\b(tp_size|pp_size|dp_size|nnodes|node_rank|dist_init_addr|enable_dp_attention|watchdog_timeout)=('[^']*'|\"[^\"]*\"|[^,)\s]+)"
 )
 
+_NUMBERS = (
+    ("tp_size", "--tp-size", "--tensor-parallel-size", "--tp"),
+    ("pp_size", "--pp-size", "--pipeline-parallel-size", "--pp"),
+    ("dp_size", "--dp-size", "--data-parallel-size", "--dp"),
+    ("nnodes", "--nnodes"),
+    ("node_rank", "--node-rank"),
+)
+
 
 def parts(place: str) -> dict[str, int]:
     """The dimensions that a title or a log prefix names: "DP0 TP1" to {"DP": 0, "TP": 1}. MOE_DP and ATTN_CP are left out."""
@@ -49,22 +57,30 @@ def rank_at(place: str, tp_size: int | None) -> RankId | None:
 def stated(fields: dict[str, str]) -> Stated:
     """What the line "server_args=ServerArgs(…)" says of the engine."""
     args = {name: value.strip("'\"") for name, value in _ARG.findall(fields.get("args", ""))}
+    sizes = {name: int(text) for name, text in args.items() if text.isascii() and text.isdigit() and len(text) < 10}
+    return _shape(sizes, args.get("dist_init_addr", "None"), args.get("enable_dp_attention") == "True")
 
-    def size(name: str) -> int:
-        text = args.get(name, "")
-        value = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 1
-        return value if 0 < value <= WORLD_LIMIT else 1
 
-    tp, pp, dp, nodes = size("tp_size"), size("pp_size"), size("dp_size"), size("nnodes")
-    address = args.get("dist_init_addr", "None")
+def commanded(info: ProcessInfo) -> Stated | None:
+    """What a server's own command line says, where it is whole."""
+    argv = command(info)
+    if not serves(info) or not info.argv or option(argv, "--config") is not None:  # a YAML file may state anything
+        return None
+    sizes = {key: value for key, *names in _NUMBERS if (value := number(argv, *names)) is not None}
+    address = option(argv, "--dist-init-addr", "--nccl-init-addr") or "None"
+    return _shape({"node_rank": 0, **sizes}, address, option(argv, "--enable-dp-attention") is not None)
+
+
+def _shape(sizes: dict[str, int], address: str, dp_attention: bool) -> Stated:
+    tp, pp, dp, nodes = (n if 0 < (n := sizes.get(key, 1)) <= WORLD_LIMIT else 1 for key in ("tp_size", "pp_size", "dp_size", "nnodes"))
     across = nodes > 1 and address not in ("None", "")
     return Stated(
         world=tp * pp if tp * pp <= WORLD_LIMIT else None,
         tp=tp,
         # with attention in data parallel the replicas share one world
-        dp=1 if args.get("enable_dp_attention") == "True" else dp,
+        dp=1 if dp_attention else dp,
         nodes=nodes,
-        node_rank=int(args["node_rank"]) if args.get("node_rank", "").isdigit() else None,
+        node_rank=sizes.get("node_rank"),
         together=f"{address} {tp}/{pp} {nodes}" if across else "",
     )
 
@@ -137,6 +153,7 @@ PROFILE = EngineProfile(
     together=together,
     listens=listens,
     stated=stated,
+    commanded=commanded,
     rank_at=rank_at,
     failures_end_it=True,
     health_paths=("/health", "/health_generate"),

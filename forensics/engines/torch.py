@@ -6,9 +6,9 @@ RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT). A rank that retitled it
 
 from __future__ import annotations
 
-from forensics.engines._argv import ancestors, command, is_python, multiprocessing_helper, number, program
+from forensics.engines._argv import WORLD_LIMIT, ancestors, command, is_python, multiprocessing_helper, number, option, program
 from forensics.engines._generic_frames import FRAMES
-from forensics.engines._profile import EngineProfile, Placed, Table
+from forensics.engines._profile import EngineProfile, Placed, Stated, Table
 from forensics.engines.generic import PROGRESS, listens
 from forensics.model import ProcessInfo, RankId, Role
 
@@ -68,6 +68,18 @@ def _rank(info: ProcessInfo) -> RankId | None:
     return None
 
 
+def commanded(info: ProcessInfo) -> Stated | None:
+    """What the agent was asked for (an elastic range of nodes says nothing), or what it told its ranks."""
+    if not _is_agent(info):
+        size = info.env.get("WORLD_SIZE", "")
+        return Stated(world=int(size)) if _rank(info) and size.isdigit() and 0 < int(size[:9]) <= WORLD_LIMIT else None
+    argv = command(info)
+    asked = option(argv, "--nnodes")
+    nodes, local = number(argv, "--nnodes") if asked else 1, number(argv, "--nproc-per-node")
+    world = nodes * local if nodes and local and nodes * local <= WORLD_LIMIT else None
+    return Stated(world=world, nodes=nodes if nodes and nodes <= WORLD_LIMIT else None, node_rank=number(argv, "--node-rank"))
+
+
 def together(info: ProcessInfo) -> str:
     if "MASTER_ADDR" not in info.env or _is_agent(info):
         return ""
@@ -80,6 +92,7 @@ PROFILE = EngineProfile(
     place=place,
     version=lambda info: info.packages.get("torch", ""),
     together=together,
+    commanded=commanded,
     listens=listens,
     progress=PROGRESS,
     frames=FRAMES,

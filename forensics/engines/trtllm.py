@@ -6,12 +6,14 @@ Ranks come from the launcher's environment (Open MPI, PMI, Slurm) in a process t
 
 from __future__ import annotations
 
-from forensics.engines._argv import ancestors, command, number, program
+from forensics.engines._argv import WORLD_LIMIT, ancestors, command, number, option, program
 from forensics.engines._generic_frames import FRAMES
-from forensics.engines._profile import EngineProfile, Placed, ProgressNames, Table
+from forensics.engines._profile import EngineProfile, Placed, ProgressNames, Stated, Table
 from forensics.model import ProcessInfo, RankId, Role
 
 _RANKS = (("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE"), ("SLURM_PROCID", "SLURM_NTASKS"))
+_LAUNCHERS = ("mpirun", "mpiexec", "orterun", "prterun", "srun")
+_LAUNCHED = ("trtllm-serve", "trtllm-llmapi-launch")
 
 
 def serves(info: ProcessInfo) -> bool:
@@ -23,6 +25,8 @@ def serves(info: ProcessInfo) -> bool:
 
 def place(info: ProcessInfo, table: Table) -> Placed | None:
     """Claim the server, and the MPI processes that it started or that were started with it."""
+    if _launches(info):
+        return Placed(Role.LAUNCHER, None, "launcher")
     if serves(info):
         mine = _rank(info)
         # under trtllm-llmapi-launch every rank runs the same command line; all but the first only work
@@ -36,6 +40,36 @@ def place(info: ProcessInfo, table: Table) -> Placed | None:
         mine = _rank(info) or RankId()
         return Placed(Role.WORKER, mine, f"worker {mine.rank}" if mine.rank is not None else "worker")
     return None
+
+
+def _launches(info: ProcessInfo) -> bool:
+    """Whether it starts the server, once for each rank."""
+    argv = command(info)
+    return bool(argv) and _base(argv[0]) in _LAUNCHERS and any(_base(word) in _LAUNCHED for word in argv[1:])
+
+
+def _base(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
+def commanded(info: ProcessInfo) -> Stated | None:
+    """What the launcher was asked for, or what the server was: a launcher starts as many ranks as the server's sizes multiply to."""
+    argv = list(command(info))
+    if _launches(info):
+        own = argv[: next(i for i, word in enumerate(argv) if i and _base(word) in _LAUNCHED)]
+        slurm = _base(argv[0]) == "srun"
+        ranks = number(own, "--ntasks", "-n") if slurm else number(own, "--np", "-np", "-n", "--n")
+        nodes = number(own, "--nodes", "-N") if slurm else None
+        return Stated(world=_within(ranks), nodes=_within(nodes))
+    size = next((n for _, name in _RANKS if (text := info.env.get(name, "")).isdigit() and (n := _within(int(text[:9])))), None)
+    if not serves(info) or not info.argv or {option(argv, "--config"), option(argv, "--extra-llm-api-options")} != {None}:
+        return Stated(world=size) if size else None  # a YAML file may state anything
+    tp, pp = number(argv, "--tp-size", "--tp") or 1, number(argv, "--pp-size", "--pp") or 1
+    return Stated(world=size or _within(tp * pp), tp=tp)
+
+
+def _within(size: int | None) -> int | None:
+    return size if size and size <= WORLD_LIMIT else None
 
 
 def _rank(info: ProcessInfo) -> RankId | None:
@@ -52,6 +86,7 @@ PROFILE = EngineProfile(
     packages=("tensorrt_llm",),
     version=lambda info: info.packages.get("tensorrt-llm", ""),
     listens=lambda info: (number(command(info), "--port") or (8000 if info.argv else None)) if serves(info) else None,
+    commanded=commanded,
     failures_end_it=True,
     health_paths=("/health", "/health_generate"),
     metrics_paths=("/prometheus/metrics",),

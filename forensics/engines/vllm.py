@@ -9,12 +9,12 @@ command line that started them.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from forensics.engines._argv import WORLD_LIMIT, ancestors, command, is_python, multiprocessing_helper, number, option, program
 from forensics.engines._profile import EngineProfile, Placed, ProgressNames, Stated, Table
 from forensics.engines._vllm_frames import FRAMES
-from forensics.engines._vllm_live import LIVE
+from forensics.engines._vllm_live import LIVE, running
 from forensics.model import ProcessInfo, RankId, Role
 
 _DIMENSIONS = r"(?:_(?:DP|PP|PCP|TP|DCP|EP)\d+)*"
@@ -34,6 +34,16 @@ _TITLE = re.compile(r"[\w.\-]+::(?P<name>[A-Z].*)")
 _CUT_COMM = (("Worker", Role.WORKER), ("EngineCor", Role.CORE), ("APIServer", Role.API), ("DPCoordin", Role.COORDINATOR))
 """comm is cut to 15 characters; it is all that is left of a process whose command line cannot be read."""
 _MODULES = ("vllm.entrypoints.openai.api_server", "vllm.entrypoints.api_server", "vllm.entrypoints.cli.main", "vllm")
+
+_SIZE_NAMES = "(?:tensor|pipeline|prefill_context|data)_parallel_size(?:_local)?|data_parallel_start_rank|nnodes|node_rank"
+_SIZE = re.compile(rf"\b({_SIZE_NAMES})['\"]?[=:] ?(\d{{1,5}})\b")
+_NUMBERS = (
+    ("data_parallel_size", "--data-parallel-size", "-dp"),
+    ("data_parallel_size_local", "--data-parallel-size-local", "-dpl"),
+    ("data_parallel_start_rank", "--data-parallel-start-rank", "-dpr"),
+    ("nnodes", "--nnodes", "-n"),
+    ("node_rank", "--node-rank", "-r"),
+)
 
 
 @dataclass(frozen=True)
@@ -232,14 +242,42 @@ def world(info: ProcessInfo) -> int | None:
 
 
 def stated(fields: dict[str, str]) -> Stated:
-    """What the line of the core's configuration says of the engine, where no process is known that could say it."""
-    config = fields.get("config", "") or fields.get("args", "")
-    found = {key: int(value) for key, value in re.findall(r"\b(tensor|pipeline|data)_parallel_size['\"]?[=:] ?(\d{1,5})\b", config)}
-    if not found:
-        return Stated()
-    tp = found.get("tensor", 1)
-    world = tp * found.get("pipeline", 1)
-    return Stated(world=world if 0 < world <= WORLD_LIMIT else None, tp=tp, dp=max(1, found.get("data", 1)))
+    """What a start-up line says: the front's names what is no default, the core's names every size but those of nodes."""
+    front = fields.get("args", "")
+    text = fields.get("config", "") or front
+    found = {key: int(value) for key, value in _SIZE.findall(text)}
+    told = _shape(found, ray="ray" in text, whole=front.startswith("{"))
+    return told if found.keys() & {"tensor_parallel_size", "pipeline_parallel_size"} else replace(told, world=None, tp=None)
+
+
+def commanded(info: ProcessInfo) -> Stated | None:
+    """What a server's own command line says; of a line that may be cut, no more than what it names."""
+    if not serves(info):
+        return None
+    argv, read = command(info), sizes(info, {})
+    found = {key: value for key, *names in _NUMBERS if (value := number(argv, *names)) is not None}
+    found |= {"tensor_parallel_size": read.tp, "pipeline_parallel_size": read.pp, "prefill_context_parallel_size": read.pcp}
+    told = _shape(found, ray=option(argv, "--distributed-executor-backend") == "ray", whole=read.stated)
+    return told if read.stated else replace(told, world=None, tp=None)
+
+
+def _shape(found: dict[str, int], *, ray: bool, whole: bool) -> Stated:
+    """Sizes by vLLM's own names to a shape. `whole`: what is not named has its default, which under Ray says nothing of nodes."""
+    tp = found.get("tensor_parallel_size", 1)
+    world = tp * found.get("pipeline_parallel_size", 1) * found.get("prefill_context_parallel_size", 1)
+    dp, local = found.get("data_parallel_size", 1), found.get("data_parallel_size_local")
+    nodes, node_rank = found.get("nnodes", 1), found.get("node_rank", 0)
+    if nodes == 1 and local is not None and local < dp:  # replicas are spread over nodes, each started by itself
+        nodes, node_rank = (-(-dp // local), found.get("data_parallel_start_rank", 0) // local) if local else (0, 0)
+    known = 0 < nodes <= WORLD_LIMIT and (nodes > 1 or (whole and not ray))
+    return Stated(
+        world=world if 0 < world <= WORLD_LIMIT else None,
+        tp=tp,
+        # the core of a dense replica calls itself the only one: a size of 1 says nothing
+        dp=dp if 1 < dp <= WORLD_LIMIT else None,
+        nodes=nodes if known else None,
+        node_rank=node_rank if known else None,
+    )
 
 
 def version(info: ProcessInfo) -> str:
@@ -260,6 +298,8 @@ PROFILE = EngineProfile(
     listens=listens,
     world=world,
     stated=stated,
+    commanded=commanded,
+    running=running,
     dp_size=lambda info: number(command(info), "--data-parallel-size", "-dp") if serves(info) else None,
     health_paths=("/health",),
     metrics_paths=("/metrics",),

@@ -85,6 +85,20 @@ class CoverageCell(Record, frozen=True, kw_only=True, omit_defaults=True):
     """What the operator can do about a blind cell; the attempt's own words."""
 
 
+class StatedShape(Record, frozen=True, kw_only=True, omit_defaults=True):
+    """What one source says of an engine's size. None where it says nothing."""
+
+    where: str
+    """live object | log | command line: in this order they count"""
+    world_size: int | None = None
+    """Ranks of one replica."""
+    replicas: int | None = None
+    nodes: int | None = None
+    node_rank: int | None = None
+    """Which of the nodes it is that says so."""
+    ref: EvidenceRef
+
+
 class Coverage(Record, frozen=True, kw_only=True, omit_defaults=True):
     """What was expected to be seen and what was."""
 
@@ -97,6 +111,12 @@ class Coverage(Record, frozen=True, kw_only=True, omit_defaults=True):
     """Nodes that the engine's configuration says exist and of which nothing was seen, not even a name."""
     replica_size: int = 0
     """Where data-parallel replicas each count from 0: place n (here and in the cells) is rank n % size of replica n // size."""
+    ranks_stated: bool = True
+    """False where no source says how many ranks there are: the expected ones are then no more than those that were heard of."""
+    stated: tuple[StatedShape, ...] = ()
+    """Where the expected sizes were read, those that count most first."""
+    disagreements: tuple[str, ...] = ()
+    """Sizes of which these sources say different things, in words."""
     cells: tuple[CoverageCell, ...] = ()
 
     @property

@@ -103,6 +103,7 @@ def _pid_words(pids: list[int]) -> str:
 
 
 def _node_grid(cells: list[CoverageCell], report: Report) -> Grid:
+    cells = [c for c in cells if not view.not_found(c)]
     sources = tuple(dict.fromkeys(c.source for c in cells))
     names = dict.fromkeys((*(c.node for c in cells), *report.coverage.seen_nodes))
     rows = [GridRow(n, n, "", _outcomes([c for c in cells if c.node == n], sources)) for n in names] if sources else []

@@ -26,6 +26,7 @@ from forensics.model import (
     StackGroup,
     StackNode,
     StackOutlier,
+    StatedShape,
     TimelineEvent,
     TimeRange,
     Verdict,
@@ -208,8 +209,16 @@ def _coverage(coverage: Coverage, report: Report) -> dict[str, Any]:
         "sentence": view.coverage_sentence(coverage),
         "complete": coverage.complete,
         "expected": [{"node": e.node, "rank": e.rank, "seen": e.seen} for e in view.expected(coverage, report)],
+        "ranks_stated": coverage.ranks_stated,
+        "stated": [_stated(s) for s in coverage.stated],
+        "disagreements": list(coverage.disagreements),
         "cells": [_cell(c) for c in coverage.cells],
     }
+
+
+def _stated(shape: StatedShape) -> dict[str, Any]:
+    sizes = {"world_size": shape.world_size, "replicas": shape.replicas, "nodes": shape.nodes, "node_rank": shape.node_rank}
+    return {"where": shape.where, **sizes, "source": shape.ref.source, "locator": shape.ref.locator}
 
 
 def _cell(cell: CoverageCell) -> dict[str, Any]:

@@ -68,6 +68,8 @@ def block(text: str, indent: str = "") -> Iterator[str]:
 
 
 def _document(report: Report) -> Iterator[str]:
+    yield f"**Seen:** {prose(view.coverage_sentence(report.coverage))}"
+    yield ""
     yield f"# {prose(report.verdict.state.upper())}: {prose(report.verdict.sentence or 'nothing can be said from what was given')}"
     yield ""
     yield from _head(report)
@@ -92,12 +94,13 @@ def _section(title: str, body: Iterable[str]) -> Iterator[str]:
 
 
 def _head(report: Report) -> Iterator[str]:
-    yield f"- **Seen:** {prose(view.coverage_sentence(report.coverage))}"
     lost = [view.rank_words(view.unseen_ranks(report.coverage)), ", ".join(view.unseen_nodes(report.coverage))]
     if report.coverage.unseen_node_count:
         lost.append(f"{report.coverage.unseen_node_count} more of unknown name")
     if any(lost):
         yield f"- **Not seen:** {prose(', '.join(part for part in lost if part))}"
+    if report.coverage.disagreements:
+        yield f"- **Sizes disagree:** {prose('; '.join(report.coverage.disagreements))}"
     root = report.root
     if root.finding or root.node or root.rank is not None:
         grade = f" ({root.grade.value})" if root.grade else ""

@@ -92,6 +92,8 @@ def _coverage(report: Report, width: int) -> Iterator[Line]:
     if blind:
         more = f" and {len(blind) - _MANY_SOURCES} more" if len(blind) > _MANY_SOURCES else ""
         said += f"; not read: {', '.join(map(one_line, blind[:_MANY_SOURCES]))}{more}"
+    if coverage.disagreements:
+        said += "; sources disagree on " + "; ".join(map(one_line, coverage.disagreements))
     yield from _block("seen", _wrapped(said, width - _GUTTER, "" if coverage.complete and not blind else "warn"))
 
 

@@ -45,7 +45,11 @@ def coverage_sentence(coverage: Coverage) -> str:
     ranks = set(coverage.expected_ranks) | set(coverage.seen_ranks)
     nodes = set(coverage.expected_nodes) | set(coverage.seen_nodes)
     count = len(nodes) + coverage.unseen_node_count
-    by_rank = f"{len(set(coverage.seen_ranks))} of {len(ranks)} ranks" if ranks else "no ranks known"
+    seen = len(set(coverage.seen_ranks))
+    by_rank = f"{seen} of {len(ranks)} ranks" if ranks else "no ranks known"
+    if ranks and not coverage.ranks_stated:
+        known = f"{seen} of {len(ranks)} known ranks" if seen < len(ranks) else f"{seen} rank{'s' * (seen != 1)}"
+        by_rank = f"{known} seen, their number is not known"
     by_node = f"{len(set(coverage.seen_nodes))} of {count} nodes seen" if count else "no nodes known"
     return f"{by_rank}, {by_node}"
 
@@ -140,7 +144,7 @@ def cell_groups(cells: Iterable[CoverageCell]) -> list[CellGroup]:
 
 
 def not_found(cell: CoverageCell) -> bool:
-    """Whether this square belongs to a rank of which no process was found on any node."""
+    """Whether this square belongs to a rank or a node of which nothing was found, not even a name."""
     return cell.node == "?" and cell.outcome is Outcome.SKIPPED
 
 

@@ -5,11 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from forensics.analysis import analyze
-from forensics.analysis.coverage import gap
-from forensics.model import ProcessInfo
+from forensics.analysis.coverage import PER_RANK, gap
+from forensics.analysis.rules import SOURCES
+from forensics.model import Outcome, ProcessInfo, Report
+from forensics.report.view import coverage_sentence
+from tests.analysis import made
 from tests.analysis.conftest import Told
+from tests.analysis.engines import folder
 from tests.analysis.replicas import two_replicas
 from tests.analysis.scene import API, CORE, T0, WORKER, Scene
 
@@ -72,3 +77,89 @@ def test_a_node_that_nobody_captured_is_still_missed(tmp_path: Path) -> None:
     seen = analyze([_serve(tmp_path, (0,))]).coverage
     assert seen.unseen_node_count == 1
     assert "1 node(s)" in gap(seen)
+
+
+def _live(**sizes: int) -> dict[int, dict[str, list[dict[str, object]]]]:
+    values = [{"name": name, "expr": name, "type": "int", "value": size, "torn": False} for name, size in sizes.items()]
+    return {CORE: {"values": values}}
+
+
+def test_the_running_objects_count_more_than_the_command_line_and_the_difference_is_told(tmp_path: Path) -> None:
+    s = Scene(tmp_path, ranks=2)
+    s.objects = _live(world_size=4, tensor_parallel_size=4, nnodes=2, node_rank=0)
+    seen = analyze([s.bundle()]).coverage
+    assert seen.expected_ranks == (0, 1, 2, 3) and seen.seen_ranks == (0, 1)
+    assert seen.unseen_node_count == 1
+    assert {shape.where for shape in seen.stated} == {"live object", "log", "command line"}
+    assert seen.stated[0].where == "live object" and seen.stated[0].world_size == 4
+    ranks, nodes = seen.disagreements
+    assert "4 (live object)" in ranks and "2 (log)" in ranks and "2 (command line)" in ranks
+    assert "2 (live object)" in nodes and "1 (command line)" in nodes
+
+
+def test_running_objects_never_make_a_rank_disappear_that_was_seen(tmp_path: Path) -> None:
+    s = Scene(tmp_path, ranks=3)
+    s.objects = _live(world_size=2, tensor_parallel_size=2)
+    seen = analyze([s.bundle()]).coverage
+    assert seen.expected_ranks == seen.seen_ranks == (0, 1, 2)
+    assert "2 (live object)" in seen.disagreements[0]
+
+
+def test_sources_that_agree_are_no_disagreement(tmp_path: Path) -> None:
+    seen = analyze([Scene(tmp_path, ranks=2).bundle()]).coverage
+    assert seen.ranks_stated and not seen.disagreements
+    assert coverage_sentence(seen) == "2 of 2 ranks, 1 of 1 nodes seen"
+
+
+def test_a_size_that_nothing_states_is_not_made_up(tmp_path: Path) -> None:
+    lines = [
+        folder.sglang(t, "Decode batch. #running-req: 2, #token: 90, gen throughput (token/s): 60.0, #queue-req: 0", f"TP{t % 3}")
+        for t in range(60)
+    ]
+    seen = made.told(tmp_path / "x", {"node0.log": made.text(lines)}).coverage
+    assert seen.seen_ranks == (0, 1, 2) and not seen.ranks_stated
+    assert coverage_sentence(seen) == "3 ranks seen, their number is not known, 1 of 1 nodes seen"
+
+
+def holes(report: Report) -> list[str]:
+    """Squares of the grid that are missing, or that are there twice."""
+    found = []
+    for engine in report.engines:
+        seen = engine.coverage
+        cells = [(c.node, c.rank, c.pid, c.source) for c in seen.cells]
+        found += [f"twice: {cell}" for cell in set(cells) if cells.count(cell) > 1]
+        by_node = {(c.node, c.source) for c in seen.cells}
+        found += [f"{node} {source}" for node in seen.expected_nodes for source in SOURCES if (node, source) not in by_node]
+        by_rank = {(c.rank, c.source) for c in seen.cells}
+        found += [f"rank {rank} {source}" for rank in seen.expected_ranks for source in PER_RANK if (rank, source) not in by_rank]
+        if seen.unseen_node_count:
+            found += [f"unnamed {source}" for source in SOURCES if ("?", source) not in by_node]
+    return found
+
+
+@pytest.mark.parametrize("incident", made.MAKERS)
+def test_a_folder_of_files_leaves_no_hole_in_the_grid(tmp_path: Path, incident: str) -> None:
+    assert not holes(made.told(tmp_path / "x", made.MAKERS[incident]()))
+
+
+@pytest.mark.parametrize("what", ["whole", "replicas", "a replica unseen", "a node unseen", "denied", "unread"])
+def test_a_capture_leaves_no_hole_in_the_grid(tmp_path: Path, what: str) -> None:
+    s = Scene(tmp_path, ranks=4)
+    s.denied = {"stacks": "DENIED", "kernel": "TIMEOUT"} if what == "denied" else {}
+    s.unread = {WORKER + 1} if what == "unread" else set()
+    bundles = {
+        "replicas": lambda: two_replicas(tmp_path / "r", busy=0, moves=True),
+        "a replica unseen": lambda: two_replicas(tmp_path / "r", busy=0, moves=True, unseen=(1,)),
+        "a node unseen": lambda: _serve(tmp_path / "n", (0,)),
+    }
+    report = analyze([bundles.get(what, s.bundle)()])
+    assert report.engines and not holes(report)
+
+
+def test_a_rank_and_a_node_that_were_not_found_have_squares_that_say_so(tmp_path: Path) -> None:
+    seen = analyze([_serve(tmp_path, (0,))]).coverage
+    lost = [c for c in seen.cells if c.rank == 1]
+    assert {c.source for c in lost} == set(PER_RANK)
+    assert {(c.outcome, c.reason) for c in lost} == {(Outcome.SKIPPED, "this rank was not found")}
+    unnamed = [c for c in seen.cells if c.node == "?" and c.rank is None]
+    assert len(unnamed) == len(SOURCES) and all("not captured" in c.reason for c in unnamed)

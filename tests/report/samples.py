@@ -33,6 +33,7 @@ from forensics.model import (
     StackNode,
     StackOutlier,
     StackPresence,
+    StatedShape,
     TimelineEvent,
     TimeRange,
     Verdict,
@@ -818,6 +819,11 @@ def one_node_unseen() -> Report:
         expected_nodes=("gpu-a", "gpu-b"),
         seen_nodes=("gpu-a",),
         unseen_node_count=1,
+        stated=(
+            StatedShape(where="live object", world_size=8, nodes=3, node_rank=0, ref=ref("objects/pid-200.1.json", "world_size", "8")),
+            StatedShape(where="command line", world_size=16, nodes=3, node_rank=0, ref=ref("process table", "pid 100", "vllm serve /m")),
+        ),
+        disagreements=("ranks of one replica: 8 (live object), 16 (command line)",),
         cells=(
             *cells("gpu-a", {r: 300 + r for r in range(4)}, ("process", "log")),
             *cells(

@@ -79,7 +79,7 @@ def test_out_replaces_an_old_report_and_never_writes_through_a_link(run, tmp_pat
     run(SAMPLES["healthy"](), out=tmp_path / "out")
     assert victim.read_text() == "untouched"
     assert json.loads((tmp_path / "out" / "report.json").read_text())["verdict"]["state"] == "healthy"
-    assert (tmp_path / "out" / "report.md").read_text().startswith("# HEALTHY")
+    assert (tmp_path / "out" / "report.md").read_text().startswith("**Seen:** ")
 
 
 def test_an_out_that_cannot_be_written_loses_nothing_that_was_found(run, tmp_path):

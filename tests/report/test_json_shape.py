@@ -29,10 +29,22 @@ ROOT = {
     "candidates": [TEXT],
 }
 CELL = {"node": TEXT, "rank": MAYBE_COUNT, "pid": MAYBE_COUNT, "source": TEXT, "outcome": TEXT, "reason": TEXT, "cure": TEXT}
+STATED = {
+    "where": TEXT,
+    "world_size": MAYBE_COUNT,
+    "replicas": MAYBE_COUNT,
+    "nodes": MAYBE_COUNT,
+    "node_rank": MAYBE_COUNT,
+    "source": TEXT,
+    "locator": TEXT,
+}
 COVERAGE = {
     "sentence": TEXT,
     "complete": FLAG,
     "expected": [{"node": MAYBE, "rank": MAYBE_COUNT, "seen": FLAG}],
+    "ranks_stated": FLAG,
+    "stated": [STATED],
+    "disagreements": [TEXT],
     "cells": [CELL],
 }
 PROCESS = {"node": MAYBE, "pid": COUNT, "role": TEXT, "rank": MAYBE_COUNT, "label": TEXT, "title": TEXT}
