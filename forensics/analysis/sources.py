@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from forensics.analysis.view import View
 from forensics.model import (
     Attempt,
+    ConstantReading,
     CpuSample,
+    FunctionReading,
     GpuProcess,
     GpuSample,
     HealthSample,
@@ -44,7 +46,7 @@ OBSERVED: dict[str, tuple[type[Observation], ...]] = {
     "kernel": (KernelSpan,),
     "gpu": (GpuSample, GpuProcess),
     "thermal": (ThermalReading,),
-    "patches": (PatchReading,),
+    "patches": (PatchReading, FunctionReading, ConstantReading),
     "clock": (),
 }
 

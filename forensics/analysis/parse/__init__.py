@@ -56,6 +56,7 @@ PARSERS: tuple[Parser, ...] = (
     clock.PARSER,
     nvml.PARSER,
     patches.PARSER,
+    patches.LIVE_PARSER,
     health.PARSER,
     flight.PARSER,
     ras.PARSER,
