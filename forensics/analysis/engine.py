@@ -45,6 +45,8 @@ _WORST = ("dead", "stalled", "degraded", "unknown", "starting", "stopped", "heal
 SYMPTOMS = ("symptom-", "nccl-watchdog-timeout", "heartbeat-monitor-abort")
 HOST_GONE = ("kernel-panic", "host-stopped-logging")
 """Findings after which nothing runs on the machine any more."""
+WHILE_IT_RUNS = ("healthy-serving", "idle-healthy", "slow-progress", "long-prefill", "startup-in-progress")
+"""States that end with the machine."""
 PROCESS_GONE = (
     *("sigsegv", "native-crash", "cuda-illegal-access", "cuda-device-assert", "gpu-oom", "shm-exhausted", "host-oom-kill"),
     *("ray-oom-kill", "ray-actor-died", "worker-process-died", "worker-exception-fatal"),
@@ -166,6 +168,7 @@ def _examine(view: View) -> _Judged:
 
 def _conclude(judged: _Judged, elsewhere: Sequence[Finding]) -> None:
     """The state of one engine is that of its last life; an earlier life that broke is told beside it, and explains nothing of it."""
+    judged.findings = [_with_host(f, judged.findings) for f in judged.findings]
     view, engine, findings, seen = judged.view, judged.view.engine, judged.findings, judged.seen
     told = [*findings, *of_its_peers(findings, elsewhere)]
     root = choose_root(told)
@@ -265,6 +268,17 @@ def _with_coverage(finding: Finding, seen: Coverage) -> Finding:
         gap = coverage.gap(seen)
         return msgspec.structs.replace(finding, grade=Grade.SUPPORTED, does_not_show=gap)
     return finding
+
+
+def _with_host(finding: Finding, findings: Sequence[Finding]) -> Finding:
+    """What an engine did to the end of its logs ended with its machines."""
+    if finding.id not in WHILE_IT_RUNS or finding.until is not None:
+        return finding
+    gone = [f for f in findings if f.id in HOST_GONE and f.role is FindingRole.ROOT and f.until is None and f.grade.strength >= 2]
+    if not set(finding.nodes) <= {n for f in gone for n in f.nodes}:
+        return finding
+    end = next((f.since for f in gone if f.since and set(f.nodes) & set(finding.nodes)), None)
+    return msgspec.structs.replace(finding, until=end) if end else finding
 
 
 def verdict_of(view: View, findings: Sequence[Finding], root: Root, seen: Coverage) -> Verdict:

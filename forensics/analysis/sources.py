@@ -7,9 +7,7 @@ from collections.abc import Sequence
 from forensics.analysis.view import View
 from forensics.model import (
     Attempt,
-    ConstantReading,
     CpuSample,
-    FunctionReading,
     GpuProcess,
     GpuSample,
     HealthSample,
@@ -46,7 +44,7 @@ OBSERVED: dict[str, tuple[type[Observation], ...]] = {
     "kernel": (KernelSpan,),
     "gpu": (GpuSample, GpuProcess),
     "thermal": (ThermalReading,),
-    "patches": (PatchReading, FunctionReading, ConstantReading),
+    "patches": (PatchReading,),
     "clock": (),
 }
 

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from forensics.engines._argv import WORLD_LIMIT, ancestors, command, is_python, multiprocessing_helper, number, option, program
 from forensics.engines._profile import EngineProfile, Placed, ProgressNames, Stated, Table
 from forensics.engines._vllm_frames import FRAMES
-from forensics.engines._vllm_functions import FUNCTIONS
 from forensics.engines._vllm_live import LIVE, running
 from forensics.model import ProcessInfo, RankId, Role
 
@@ -319,7 +318,6 @@ PROFILE = EngineProfile(
     ),
     frames=FRAMES,
     live=LIVE,
-    functions=FUNCTIONS,
     delivery_threads=("WorkerAsyncOutputCopy",),
     execute_timeout_env="VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS",
     execute_timeout_default_s=300.0,

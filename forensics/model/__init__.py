@@ -52,7 +52,6 @@ from forensics.model.observations import (
     ThrottleCount,
 )
 from forensics.model.outcome import Outcome
-from forensics.model.patched import CodePlace, ConstantReading, FunctionReading
 from forensics.model.platform import (
     BootTime,
     CollectiveRecord,
@@ -83,11 +82,9 @@ __all__ = [
     "BuildReading",
     "ChangedFile",
     "CodeCheck",
-    "CodePlace",
     "CollectiveRecord",
     "CommunicatorStatus",
     "ConfigValue",
-    "ConstantReading",
     "ContainerStatus",
     "CoreFile",
     "Coverage",
@@ -104,7 +101,6 @@ __all__ = [
     "Finding",
     "FindingRole",
     "Frame",
-    "FunctionReading",
     "FunctionShare",
     "GpuFault",
     "GpuProcess",

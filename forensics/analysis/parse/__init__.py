@@ -56,7 +56,6 @@ PARSERS: tuple[Parser, ...] = (
     clock.PARSER,
     nvml.PARSER,
     patches.PARSER,
-    patches.LIVE_PARSER,
     health.PARSER,
     flight.PARSER,
     ras.PARSER,

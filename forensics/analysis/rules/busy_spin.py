@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from forensics.analysis import episodes
-from forensics.analysis.rules._contract import Rule, grade
+from forensics.analysis.rules._contract import CannotTell, Rule, grade
 from forensics.analysis.stacks import STATES
 from forensics.analysis.view import View
 from forensics.model import CpuSample, Finding, FindingRole, FunctionShare, Severity
@@ -44,6 +44,10 @@ def evaluate(view: View) -> Iterator[Finding]:
 
     if idle or _idle_by_log(view):
         yield from _by_rate(view, named)
+    elif not named and (
+        burns := [p for p in view.engine.processes if not view.threads_of(p) and (view.cpu_fraction(p, p.pid) or 0) >= BURNS]
+    ):
+        raise CannotTell(f"{view.name(burns[0])} burns a CPU, and no stack tells whether it polls", "stacks")
 
 
 def _idle_by_log(view: View) -> bool:

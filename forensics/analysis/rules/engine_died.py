@@ -9,10 +9,13 @@ from forensics.analysis.rules._afterwards import gone as afterwards
 from forensics.analysis.rules._contract import CannotTell, Rule, grade
 from forensics.analysis.times import iso
 from forensics.analysis.view import View
-from forensics.model import Finding, FindingRole, LogHit, LogSpan, Severity, TimeRange
+from forensics.engines import PROFILES
+from forensics.model import Finding, FindingRole, LogHit, LogSpan, Outcome, Severity, TimeRange
 
 FAILED = ("torch-elastic-failed", "torch-elastic-first-failure", "torch-elastic-exitcode")
 """How torchrun's agent tells that a rank ended: it ends the others, and itself where no attempt is left."""
+FRONT_ENDS = ("uvicorn-shutdown-complete", "uvicorn-stopping")
+"""What a front says at its end, whether it was asked to or lost its engine."""
 GOES_ON_NS = 300 * 10**9
 """So long the ranks that were not yet ended go on printing: each watchdog and each monitor has a limit of its own."""
 
@@ -40,6 +43,9 @@ def evaluate(view: View) -> Iterator[Finding]:
     newest = fatal[-1].at.earliest_ns if fatal and fatal[-1].at else None
     first = next((h for h in fatal if h.at and newest is not None and newest - h.at.earliest_ns < 60 * 10**9), fatal[0] if fatal else None)
     at = first.at if first else told[0].at if told else gone[0].at
+    # that it is gone tells nobody who ended it, unless it would have said that it was asked
+    unheard = view.profile.name == PROFILES[-1].name or not (view.outcome("log") or Outcome.DENIED).seen
+    silent = bool(gone) and not (fatal or told) and (unheard or bool(view.hits_of(*FRONT_ENDS)))
     restarted = view.replaced_ns
     reason = first.fields.get("exc_type", "") if first else ""
     detail = f": {reason} {first.fields.get('exc_message', '')}".rstrip() if first and reason else ""
@@ -47,8 +53,8 @@ def evaluate(view: View) -> Iterator[Finding]:
     yield view.finding(
         "engine-died",
         # the front knows that the core is dead; what the core said of it was cut off
-        grade(observed=bool(fatal or gone), agreeing=2),
-        title=f"The engine died{f' at {iso(at.earliest_ns)}' if at else ''}{detail}{back}",
+        grade(observed=bool(fatal or gone), agreeing=2, alternatives=["somebody stopped it"] if silent else ()),
+        title=f"The engine {'is gone: its core ended' if silent else 'died'}{f' at {iso(at.earliest_ns)}' if at else ''}{detail}{back}",
         because=[
             *(h.ref for h in (*fatal[:3], *told[:3])),
             *(s.ref for s in gone[:2]),
@@ -58,7 +64,9 @@ def evaluate(view: View) -> Iterator[Finding]:
         role=FindingRole.CASCADE,
         since=at,
         until=TimeRange(earliest_ns=restarted, latest_ns=restarted, basis="logged") if restarted else None,
-        does_not_show="the cause: the core's own line is often the last of the chain, and its reason may be empty",
+        does_not_show="whether it broke or was told to stop: no line says either"
+        if silent
+        else "the cause: the core's own line is often the last of the chain, and its reason may be empty",
         next_steps=["restart all nodes of the engine together, never the head alone"],
     )
 

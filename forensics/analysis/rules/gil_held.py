@@ -18,8 +18,8 @@ _TAG = "Waiting for the GIL"
 
 def evaluate(view: View) -> Iterator[Finding]:
     for process in view.standing:
-        if process.role not in (Role.CORE, Role.WORKER):
-            continue
+        if process.role not in (Role.CORE, Role.WORKER) or view.stopped(process):
+            continue  # a stopped process keeps its lock as it keeps everything
         threads = view.threads_of(process)
         holding = [t for t in threads if len(t.samples) > 1 and all(s.gil for s in t.samples) and t.moved is False]
         waiting = [t for t in threads if t not in holding and len(t.samples) > 1 and t.moved is False and _takes(t)]

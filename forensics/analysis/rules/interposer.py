@@ -5,10 +5,22 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from forensics.analysis.rules._contract import Rule
+from forensics.analysis.rules._contract import CannotTell, Rule
 from forensics.analysis.rules._machine import troubles
 from forensics.analysis.view import View
-from forensics.model import ConfigValue, EvidenceRef, Finding, FindingRole, Frame, Grade, MappedLibrary, Severity, ThreadStack, TimeRange
+from forensics.model import (
+    ConfigValue,
+    EvidenceRef,
+    Finding,
+    FindingRole,
+    Frame,
+    Grade,
+    MappedLibrary,
+    Outcome,
+    Severity,
+    ThreadStack,
+    TimeRange,
+)
 
 _DRIVER_CALL = re.compile(r"^cu(?!da|blas|dnn|rand|fft|sparse|solver|pti|tensor)[A-Z]\w+|^nvmlDevice\w+|^_?dlsym_hook")
 _DRIVER = re.compile(
@@ -37,6 +49,9 @@ def evaluate(view: View) -> Iterator[Finding]:
     for s in stacks:
         for name in {_base(f.file) for f in s.mixed if f.native and _between(f)}:
             framed.setdefault(name, []).append(s)
+    environment = any(c.via == "environ" for c in view.on_nodes(ConfigValue) + _nameless(view))
+    if not (environment or mapped or stacks):
+        raise CannotTell("neither the environment nor the maps nor native stacks of its processes were read", "process")
     names = {_base(p) for p in preloaded} | set(framed)
     for name in sorted(n for n in names if n and not _PLAIN.search(n) and not _DRIVER.match(n)):
         env = [c for p, c in preloaded.items() if _base(p) == name]
@@ -120,7 +135,9 @@ RULE = Rule(
     emits=("interposed-cuda-library", "interposer-deadlock"),
     about="A library between the program and the CUDA driver, and whether threads wait inside it.",
     applies=lambda view: (
-        "" if any(view.case.of(k) for k in (MappedLibrary, ThreadStack, ConfigValue)) else "no maps, stacks or environment"
+        ""
+        if any(view.case.of(k) for k in (MappedLibrary, ThreadStack, ConfigValue)) or view.outcome("process") not in (None, Outcome.ABSENT)
+        else "no maps, stacks or environment"
     ),
     evaluate=evaluate,
     false_positives="LD_PRELOAD of an allocator (jemalloc, tcmalloc) has nothing to do with CUDA.",

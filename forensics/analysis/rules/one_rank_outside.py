@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from forensics.analysis.rules._contract import Rule, grade
+from forensics.analysis.rules._contract import CannotTell, Rule, grade
 from forensics.analysis.view import View
-from forensics.model import EngineProcess, Finding, FindingRole, GpuSample, Severity
+from forensics.model import EngineProcess, Finding, FindingRole, GpuSample, Severity, ThreadStack
 
 SPINS = 0.8
 IDLES = 0.1
 
 
 def evaluate(view: View) -> Iterator[Finding]:
+    if view.stall is None and not view.progress.measured and not view.of(ThreadStack):
+        raise CannotTell("nothing tells whether the engine stands still", "metrics", "stacks")
     if view.moving or view.stall is None:
         return
     of_gpu = {(g.node, pid): g.utilization_percent for g in view.on_nodes(GpuSample) if g.utilization_percent is not None for pid in g.pids}

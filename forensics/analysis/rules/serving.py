@@ -9,12 +9,11 @@ from forensics.analysis.progress import Interval
 from forensics.analysis.rules import _pace
 from forensics.analysis.rules._afterwards import gone
 from forensics.analysis.rules._contract import CannotTell, Rule, grade
-from forensics.analysis.rules.engine_died import failed_by_death
+from forensics.analysis.rules.engine_died import FRONT_ENDS, failed_by_death
 from forensics.analysis.rules.process_state import MATTERS
 from forensics.analysis.view import View
 from forensics.model import EngineProcess, EvidenceRef, Finding, FindingRole, Role, Severity, TimeRange
 
-FRONT_ENDS = ("uvicorn-shutdown-complete", "uvicorn-stopping")
 RECENT_NS = 60 * 10**9
 """A stats line older than this before the end of a log says nothing of its end."""
 
