@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 
 from forensics.analysis import analyze
@@ -16,14 +19,18 @@ AGENT = "E0901 10:30:05.000000 77 torch/distributed/elastic/multiprocessing/api.
 SUMMARY = "Root Cause (first observed failure):\n[0]:\n  rank      : 10 (local_rank: 2)\n  exitcode  : {code} (pid: 91)\n"
 
 
-@pytest.fixture
-def told(tmp_path):
+def told_in(folder: Path) -> Callable[..., Report]:
     def read(**files: str) -> Report:
         for name, text in files.items():
-            (tmp_path / f"{name.replace('_kernel', '.kernel')}.log").write_text(text)
-        return analyze([tmp_path])
+            (folder / f"{name.replace('_kernel', '.kernel')}.log").write_text(text)
+        return analyze([folder])
 
     return read
+
+
+@pytest.fixture
+def told(tmp_path):
+    return told_in(tmp_path)
 
 
 def ids(report: Report) -> dict[str, FindingRole]:

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Callable
+from pathlib import Path
+
+from forensics.analysis import analyze
+from tests.analysis.conftest import Told
 
 DAY = "2026-03-14"
 
@@ -84,3 +89,24 @@ def serving(at: str, pid: int = 1, running: int = 3, tokens: float = 210.0) -> s
         "Waiting: 0 reqs, GPU KV cache usage: 4.0%, Prefix cache hit rate: 0.0%",
         file="loggers.py:310",
     )
+
+
+Read = Callable[..., Told]
+
+
+def read_in(folder: Path) -> Read:
+    """Write files (names without dots to lines) into a folder and analyse it: `read(node0=[…], node1=[…])`."""
+
+    def read(files: dict[str, str] | None = None, **logs: list[str]) -> Told:
+        mailed = folder / "mailed"
+        mailed.mkdir(exist_ok=True)
+        for name, lines in logs.items():
+            (mailed / f"{name}.log").write_text("\n".join(lines) + "\n")
+        for name, text in (files or {}).items():
+            (mailed / name).write_text(text)
+        told = Told(analyze([mailed]))
+        broken = [(r.rule, r.reason) for r in told.report.rules if r.status.value == "ERRORED"]
+        assert not broken, broken
+        return told
+
+    return read

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime, timedelta
+from pathlib import Path
+
+from forensics.analysis import analyze
+from tests.analysis.conftest import Told
 
 START = datetime(2026, 4, 7, 9, 0, 0)
 
@@ -78,3 +83,20 @@ class Node:
     @property
     def text(self) -> str:
         return "\n".join(self.lines) + "\n"
+
+
+Tell = Callable[..., Told]
+
+
+def told_in(folder: Path) -> Tell:
+    """Write files ("n1__kernel_log" is n1.kernel.log) and analyse the folder."""
+
+    def told(**files: str | Node) -> Told:
+        for name, content in files.items():
+            node, _, rest = name.partition("__")
+            (folder / f"{node.replace('_', '-')}.{rest.replace('_', '.')}").write_text(
+                content.text if isinstance(content, Node) else content
+            )
+        return Told(analyze([folder]))
+
+    return told
