@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from forensics.analysis import builds, coverage, hypotheses, phases, stackreport, stacks, timeline, waits
+from forensics.analysis import builds, coverage, hypotheses, phases, settings, stackreport, stacks, timeline, waits
 from forensics.analysis.case import Case
 from forensics.analysis.merge import merge
 from forensics.analysis.peers import peers_of
@@ -191,6 +191,7 @@ def _conclude(judged: _Judged, elsewhere: Sequence[Finding]) -> None:
         coverage=seen,
         processes=engine.processes,
         builds=builds.of_engine(view),
+        config=settings.of_engine(view),
     )
     judged.first = _first_event(told, root, view)
 

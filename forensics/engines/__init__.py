@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from forensics.engines import generic, ray, sglang, torch, trtllm, vllm
-from forensics.engines._argv import WORLD_LIMIT
+from forensics.engines._argv import WORLD_LIMIT, options
 from forensics.engines._grouping import identify as _identify
 from forensics.engines._profile import EngineProfile, FramePattern, LiveExpr, Placed, ProgressNames, Stated, Table
 from forensics.engines.progress import ProgressReading, held, moved, read_progress
@@ -103,6 +103,7 @@ __all__ = [
     "held",
     "identify",
     "moved",
+    "options",
     "profile",
     "read_progress",
 ]

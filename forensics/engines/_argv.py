@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ ANCESTRY_LIMIT = 64
 """Parent chains longer than this are a loop in damaged data."""
 
 _PYTHON = re.compile(r"^(?:python|pypy)[\d.]*(?:-?dbg|d|t)?$")
+_OPTION = re.compile(r"--?([A-Za-z][\w-]*)(?:=(.*))?\Z", re.S)
 _WITH_VALUE = frozenset({"-W", "-X", "-Q", "--check-hash-based-pycs"})
 
 
@@ -78,6 +80,32 @@ def option(argv: Sequence[str], *names: str) -> str | None:
             following = argv[index + 1] if index + 1 < len(argv) else ""
             found = "" if following.startswith("--") else following
     return found
+
+
+def options(info: ProcessInfo) -> list[tuple[str, str]]:
+    """Options of a command line by name, as its program reads them: "--a-b c", "--a-b=c", "--flag", "--no-flag" (false), "-tp 2".
+
+    Of an option that is given twice the last counts. What follows an option up to the next is its value.
+    """
+    found: dict[str, str] = {}
+    words = list(program(command(info)).arguments)
+    whole = bool(info.argv)  # a `ps` line may be cut anywhere: its last word is not trusted
+    for index, word in enumerate(words):
+        m = _OPTION.match(word)
+        if m is None or (not whole and index == len(words) - 1):
+            continue
+        name, value = m[1].replace("-", "_"), m[2]
+        if value is None:
+            following = list(itertools.takewhile(lambda w: not _OPTION.match(w), words[index + 1 :]))
+            if not whole and index + 1 + len(following) == len(words):
+                following = following[:-1]
+                if not following:
+                    continue
+            value = " ".join(following) if following else "true"
+            if not following and name.startswith("no_"):
+                name, value = name.removeprefix("no_"), "false"
+        found[name] = value
+    return list(found.items())
 
 
 def number(argv: Sequence[str], *names: str) -> int | None:

@@ -122,6 +122,10 @@ class EngineProfile:
     frames: tuple[FramePattern, ...] = ()
     live: tuple[LiveExpr, ...] = ()
     """What is worth reading in its processes' memory."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Of the live values those that are settings: what each is called where it is set ("execute_timeout_s" is an environment name)."""
+    setting_names: Mapping[str, str] = field(default_factory=dict)
+    """Other spellings of settings ("tp") to the one under which they are told."""
     delivery_threads: tuple[str, ...] = ()
     """Names of the threads that carry a worker's results to the core, one after the other: what fails waits behind what is not done."""
     execute_timeout_env: str = ""

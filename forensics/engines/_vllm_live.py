@@ -22,6 +22,14 @@ def _worker(name: str, *expressions: str) -> tuple[LiveExpr, ...]:
     return tuple(LiveExpr(name, expr, Role.WORKER) for expr in expressions)
 
 
+SETTINGS = {
+    **{name: name for name in ("async_scheduling", "batch_queue_size", "max_num_seqs", "output_rank", "world_size")},
+    **{name: name for name in ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")},
+    "scheduler": "scheduler_cls",
+    "executor": "distributed_executor",
+    "execute_timeout_s": "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS",
+}
+"""Which of the values below are settings, by the name under which they are set (entrypoints, config/, envs.py)."""
 LIVE = (
     # requests that came in and that no step has seen: the gauges of the metrics endpoint do not know them
     *_core("input_queue", "len(EngineCore.input_queue)"),

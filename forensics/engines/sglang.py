@@ -156,6 +156,16 @@ PROFILE = EngineProfile(
     commanded=commanded,
     rank_at=rank_at,
     failures_end_it=True,
+    setting_names={
+        "tp": "tp_size",
+        "tensor_parallel_size": "tp_size",
+        "pp": "pp_size",
+        "pipeline_parallel_size": "pp_size",
+        "dp": "dp_size",
+        "data_parallel_size": "dp_size",
+        "nccl_init_addr": "dist_init_addr",
+        "model": "model_path",
+    },
     health_paths=("/health", "/health_generate"),
     load_paths=("/v1/loads",),
     progress=ProgressNames(

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from forensics.engines._argv import WORLD_LIMIT, ancestors, command, is_python, multiprocessing_helper, number, option, program
 from forensics.engines._profile import EngineProfile, Placed, ProgressNames, Stated, Table
 from forensics.engines._vllm_frames import FRAMES
-from forensics.engines._vllm_live import LIVE, running
+from forensics.engines._vllm_live import LIVE, SETTINGS, running
 from forensics.model import ProcessInfo, RankId, Role
 
 _DIMENSIONS = r"(?:_(?:DP|PP|PCP|TP|DCP|EP)\d+)*"
@@ -318,6 +318,18 @@ PROFILE = EngineProfile(
     ),
     frames=FRAMES,
     live=LIVE,
+    settings=SETTINGS,
+    setting_names={
+        "tp": "tensor_parallel_size",
+        "pp": "pipeline_parallel_size",
+        "pcp": "prefill_context_parallel_size",
+        "dp": "data_parallel_size",
+        "dpa": "data_parallel_address",
+        "dpp": "data_parallel_rpc_port",
+        "n": "nnodes",
+        "max_seq_len": "max_model_len",
+        "model_tag": "model",
+    },
     delivery_threads=("WorkerAsyncOutputCopy",),
     execute_timeout_env="VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS",
     execute_timeout_default_s=300.0,

@@ -72,6 +72,7 @@ from forensics.model.platform import (
 from forensics.model.process import EngineInstance, EngineProcess, ProcessInfo, Role
 from forensics.model.ranges import ranges
 from forensics.model.records import PROBE_SOURCE, Alignment, Attempt, Evidence, EvidenceRef, Origin, ProcessKey, RankId, Record, TimeRange
+from forensics.model.settings import Setting, SettingReading
 
 __all__ = [
     "PROBE_SOURCE",
@@ -141,6 +142,8 @@ __all__ = [
     "Root",
     "RuleResult",
     "RuleStatus",
+    "Setting",
+    "SettingReading",
     "Severity",
     "ShmSegment",
     "StackGroup",

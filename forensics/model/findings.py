@@ -10,6 +10,7 @@ from forensics.model.ledger import Hypothesis
 from forensics.model.outcome import Outcome
 from forensics.model.process import EngineProcess
 from forensics.model.records import Alignment, EvidenceRef, Record, TimeRange
+from forensics.model.settings import Setting
 
 
 class FindingRole(str, enum.Enum):
@@ -286,6 +287,8 @@ class EngineReport(Record, frozen=True, kw_only=True, omit_defaults=True):
     version: str = ""
     nodes: tuple[str, ...] = ()
     processes: tuple[EngineProcess, ...] = ()
+    config: tuple[Setting, ...] = ()
+    """Every setting that was read of it, by name."""
     builds: tuple[Build, ...] = ()
     """What runs: one for each distinct build of a component."""
 

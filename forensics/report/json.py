@@ -23,6 +23,7 @@ from forensics.model import (
     Report,
     Root,
     RuleResult,
+    Setting,
     StackGroup,
     StackNode,
     StackOutlier,
@@ -119,6 +120,32 @@ def _engine(engine: EngineReport, report: Report) -> dict[str, Any]:
             for p in engine.processes
         ],
         "builds": [_build(b) for b in engine.builds],
+        "config": [_setting(s) for s in engine.config],
+    }
+
+
+def _setting(setting: Setting) -> dict[str, Any]:
+    return {
+        "name": setting.name,
+        "value": setting.value or None,
+        "via": setting.via,
+        "default": setting.default or None,
+        "stated": setting.stated,
+        "risk": setting.risk,
+        "disagreement": setting.disagreement,
+        "disagreeing": [_ref(r) for r in setting.disagreeing],
+        "readings": [
+            {
+                "value": r.value,
+                "via": r.via,
+                "asked": r.asked,
+                "node": r.node or None,
+                "ranks": list(r.ranks),
+                "pids": list(r.pids),
+                **_ref(r.ref),
+            }
+            for r in setting.readings
+        ],
     }
 
 

@@ -14,7 +14,7 @@ from forensics.model import EvidenceRef, Finding, Report, RuleStatus
 from forensics.report import grid, stackwords, times, view, waitwords
 from forensics.report.safe import bounded, one_line, visible
 
-MOST_EVENTS, MOST_STACK_LINES, MOST_OUTLIERS = 40, 120, 12
+MOST_EVENTS, MOST_STACK_LINES, MOST_OUTLIERS, MOST_SETTINGS = 40, 120, 12, 40
 """A ticket is for reading: the rest is counted here and stands in the JSON and HTML reports."""
 _QUOTE_CHARS = 600
 
@@ -79,6 +79,7 @@ def _document(report: Report) -> Iterator[str]:
     yield from _section("Ruled out", (line for f in view.refuted(report) for line in _finding(f, report)))
     yield from _section("Hypotheses", _hypotheses(report))
     yield from _section("What nobody could see", _unseen(report))
+    yield from _section("Configuration", _config(report))
     yield from _section("Coverage", _coverage(report))
     yield from _section("Timeline (UTC)", _timeline(report))
     yield from _section("Stacks", _stacks(report))
@@ -164,6 +165,19 @@ def _hypotheses(report: Report) -> Iterator[str]:
                 yield f"  - {side}: {where}{prose(e.text)}{' **decides**' if e.decides else ''}{grounds}"
         if h.does_not_show:
             yield f"  - does not show: {prose(h.does_not_show)}"
+
+
+def _config(report: Report) -> Iterator[str]:
+    """What matters of it here, with both sides of a disagreement, then what the operator set."""
+    for engine in report.engines:
+        whose = f"{prose(engine.id)}: " if len(report.engines) > 1 else ""
+        for s in view.notable(engine):
+            yield f"- {whose}{prose(view.setting_words(s))}"
+            yield from (line for r in (s.disagreeing or [s.readings[0].ref]) for line in _ref(r, "read"))
+        if set_here := view.stated(engine):
+            shown = ", ".join(code(f"{s.name}={s.value}") for s in set_here[:MOST_SETTINGS])
+            more = f" and {len(set_here) - MOST_SETTINGS} more in the JSON report" if len(set_here) > MOST_SETTINGS else ""
+            yield f"- {whose}set by the operator: {shown}{more}"
 
 
 def _waits(report: Report) -> Iterator[str]:

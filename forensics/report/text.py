@@ -19,7 +19,7 @@ _GUTTER = 11
 _GRADE = 13
 # How many of each fit on one screen of about 40 lines. What is left out is counted, never dropped silently.
 _MANY_CLAIMS, _MANY_WAITS, _MANY_REFUTED, _MANY_UNSEEN, _MANY_STEPS = 7, 5, 3, 5, 3
-_MANY_SOURCES, _MANY_APART, _MANY_ENTRIES = 6, 2, 3
+_MANY_SOURCES, _MANY_APART, _MANY_ENTRIES, _MANY_SETTINGS = 6, 2, 3, 2
 _MANY_CLAUSES, _STORY_ROWS = 12, 6
 """Up to which the graph is told as a sentence."""
 _NO_LIMIT = 1_000_000
@@ -60,6 +60,7 @@ def _screen(report: Report, width: int, many: int) -> Iterator[Line]:
     yield from _apart(report, width, _MANY_APART * many)
     yield from _claims(report, width, _MANY_CLAIMS * many)
     yield from _refuted(report, width, _MANY_REFUTED * many)
+    yield from _config(report, width, _MANY_SETTINGS * many)
     yield from _hypotheses(report, width, _MANY_ENTRIES * many)
     yield from _unseen(report, width, _MANY_UNSEEN * many)
     yield from _next(report, width, _MANY_STEPS * many)
@@ -247,6 +248,15 @@ def _refuted(report: Report, width: int, limit: int) -> Iterator[Line]:
         yield from _block("" if i else "ruled out", _wrapped(one_line(f.title), width - _GUTTER)[:2])
         yield _row("", _ground(f.id, view.contradiction(f), width - _GUTTER))
     yield from _more(len(found) - limit, "claim", " ruled out")
+
+
+def _config(report: Report, width: int, limit: int) -> Iterator[Line]:
+    """Settings of the engine that the verdict is about that matter here; all of them stand in the other reports."""
+    told = view.told_engine(report)
+    found = [s for e in report.engines if e.id == told for s in view.notable(e)]
+    for i, s in enumerate(found[:limit]):
+        yield from _block("" if i else "config", _wrapped(one_line(view.setting_words(s)), width - _GUTTER)[:2])
+    yield from _more(len(found) - limit, "setting")
 
 
 def _hypotheses(report: Report, width: int, limit: int) -> Iterator[Line]:

@@ -21,6 +21,7 @@ from forensics.model import (
     Root,
     RuleResult,
     RuleStatus,
+    Setting,
     Severity,
     TimelineEvent,
     ranges,
@@ -225,6 +226,25 @@ def told_engine(report: Report) -> str:
 def ledger_sides(h: Hypothesis) -> list[tuple[str, tuple[LedgerEntry, ...]]]:
     """The three columns of a ledger that hold anything, with their headings."""
     return [(name, side) for name, side in (("for", h.supporting), ("against", h.against), ("not looked at", h.unread)) if side]
+
+
+# ----------------------------------------------------------------------------------------------------- configuration
+
+
+def notable(engine: EngineReport) -> list[Setting]:
+    """Settings of which sources disagree, then those that matter in an incident."""
+    return sorted((s for s in engine.config if s.disagreement or s.risk), key=lambda s: not s.disagreement)
+
+
+def stated(engine: EngineReport) -> list[Setting]:
+    """What the operator set, beyond the notable."""
+    return [s for s in engine.config if s.stated and s.value and not (s.disagreement or s.risk)]
+
+
+def setting_words(s: Setting) -> str:
+    """ "name = value (live object): why it matters; who says otherwise"."""
+    value = f"{s.name} = {s.value} ({s.via})" if s.value else f"{s.name} differs among processes"
+    return "; ".join(part for part in (f"{value}: {s.risk}" if s.risk else value, s.disagreement) if part)
 
 
 # ------------------------------------------------------------------------------------------------- engines and waits

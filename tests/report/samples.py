@@ -28,6 +28,8 @@ from forensics.model import (
     Root,
     RuleResult,
     RuleStatus,
+    Setting,
+    SettingReading,
     Severity,
     StackGroup,
     StackNode,
@@ -144,6 +146,44 @@ def suspicions(asked: bool = False) -> tuple[Hypothesis, ...]:
             unread=(LedgerEntry(text="whether the queue was growing", part="the queue"),),
             nodes=(NodeAnswer(node="", verdict=Grade.POSSIBLE, said=(waited,)),),
             does_not_show="that load began the trouble: many engines carry a queue for hours",
+        ),
+    )
+
+
+def config(node: str) -> tuple[Setting, ...]:
+    """A switch that runs otherwise than it was asked for, a raised limit, and one that nobody minds."""
+    live = ref("objects/pid-4231.3.json", "value 7", '{"name": "async_scheduling", "value": false}')
+    asked = ref("process table", "pid 4200", "--async-scheduling true")
+    limit = ref("process table", "pid 4200 environment", "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS=1800")
+    size = ref("/var/log/engine/serve.log", "line 3", "tensor_parallel_size=4")
+    return (
+        Setting(
+            name="async_scheduling",
+            value="false",
+            via="live object",
+            stated=True,
+            disagreement=f"the live object of pid 4231 of {node} says false, the command line of pid 4200 of {node} says true",
+            disagreeing=(live, asked),
+            readings=(
+                SettingReading(value="false", via="live object", node=node, pids=(4231,), ref=live),
+                SettingReading(value="true", via="command line", node=node, pids=(4200,), asked=True, ref=asked),
+            ),
+        ),
+        Setting(
+            name="tensor_parallel_size",
+            value="4",
+            via="log",
+            stated=True,
+            readings=(SettingReading(value="4", via="log", node=node, pids=(4231,), ref=size),),
+        ),
+        Setting(
+            name="VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS",
+            value="1800",
+            via="environment",
+            default="300",
+            stated=True,
+            risk="30 min is above the default of 5 min: a standstill is noticed that much later, and none is cured",
+            readings=(SettingReading(value="1800", via="environment", node=node, pids=(4200,), asked=True, ref=limit),),
         ),
     )
 
@@ -577,6 +617,7 @@ def dead() -> Report:
                 root=root,
                 coverage=coverage,
                 nodes=(node,),
+                config=config(node),
                 processes=(
                     process(7256, Role.WORKER, "worker TP0", 0, 2, node),
                     process(7257, Role.WORKER, "worker TP1", 1, 2, node),

@@ -68,6 +68,17 @@ ENTRY = {
     "locator": MAYBE,
     "quote": MAYBE,
 }
+SETTING = {
+    "name": TEXT,
+    "value": MAYBE,
+    "via": TEXT,
+    "default": MAYBE,
+    "stated": FLAG,
+    "risk": TEXT,
+    "disagreement": TEXT,
+    "disagreeing": [REF],
+    "readings": [{"value": TEXT, "via": TEXT, "asked": FLAG, "node": MAYBE, "ranks": [COUNT], "pids": [COUNT], **REF}],
+}
 SHAPE = {
     "schema": TEXT,
     "verdict": VERDICT,
@@ -83,6 +94,7 @@ SHAPE = {
             "coverage": COVERAGE,
             "processes": [PROCESS],
             "builds": [BUILD],
+            "config": [SETTING],
         }
     ],
     "findings": [
