@@ -20,5 +20,6 @@ NAMES = (
     "kernel",
     "cores",
     "rpclogs",
+    "builds",
 )
 """Every collector, most volatile first. The module of the same name holds `collect(request, emit)`."""

@@ -31,7 +31,11 @@ class Process:
         self.parent, self.start_ticks = int(fields[1]), int(fields[19])
         # addresses of code and stack: random for each exec, kept by fork, shown only to those who may trace
         self.image = fields[23], fields[25]
-        self.maps = {line.split(None, 5)[-1] for line in self.text("maps").splitlines() if "/" in line}
+        self.maps: dict[str, str] = {}
+        """Mapped files, each with the address range of its first mapping."""
+        for line in self.text("maps").splitlines():
+            if "/" in line:
+                self.maps.setdefault(line.split(None, 5)[-1], line.partition(" ")[0])
         self.environ = dict(item.split("=", 1) for item in self.text("environ").split("\0") if "=" in item)
         self.argv = self.text("cmdline").split("\0")
         self.exe, self.cwd = self.link("exe"), self.link("cwd")

@@ -1,4 +1,4 @@
-"""As much of an ELF file as it takes to find the interpreter's own state: sections, dynamic symbols, where it was loaded."""
+"""As much of an ELF file as it takes to find the interpreter's own state and to tell builds apart: sections, symbols, the build id."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import struct
 
 _TABLE_LIMIT_BYTES = 32 << 20
+_NOTE_LIMIT_BYTES = 64 << 10
 _SYMBOL = struct.Struct("<IBBHQQ")
 
 
@@ -54,6 +55,25 @@ class Elf:
             if kind == 1 and offset < 4096:  # PT_LOAD
                 return int(address - offset)
         raise NotElf("nothing of it is loaded")
+
+    @property
+    def build_id(self) -> str:
+        """The note by which linkers tell builds apart (NT_GNU_BUILD_ID), in hexadecimal; "" where there is none."""
+        for kind, _, offset, _, _, size, _, align in self._segments:
+            raw = self._at(offset, min(size, _NOTE_LIMIT_BYTES)) if kind == 4 else b""  # PT_NOTE
+            at, pad = 0, 8 if align == 8 else 4
+            while at + 12 <= len(raw):
+                name_bytes, content_bytes, note = struct.unpack_from("<III", raw, at)
+                start = -(-(at + 12 + name_bytes) // pad) * pad
+                if note == 3 and raw[at + 12 : at + 16] == b"GNU\0":
+                    return raw[start : start + content_bytes].hex()
+                at = start + -(-content_bytes // pad) * pad
+        return ""
+
+    def content(self, section: str, limit: int) -> bytes:
+        """The beginning of a section as it lies in the file; b"" where there is no such section."""
+        header = self._sections.get(section)
+        return self._at(header[4], min(header[5], limit)) if header and header[1] != 8 else b""  # SHT_NOBITS lies nowhere
 
     def _at(self, offset: int, size: int) -> bytes:
         if size > _TABLE_LIMIT_BYTES or offset >= 1 << 62:

@@ -28,15 +28,17 @@ class Has:
     process: EngineProcess | None = None
     build_id: str = ""
     path: str = ""
+    sure: bool = False
+    """Read directly, of what the process really runs as far as files tell."""
     stale: bool = False
 
 
 @dataclass
 class _Same:
     first: Has
-    nodes: dict[str, None] = field(default_factory=dict)
+    nodes: set[str] = field(default_factory=set)
     ranks: set[int] = field(default_factory=set)
-    pids: dict[int, None] = field(default_factory=dict)
+    pids: set[int] = field(default_factory=set)
 
 
 def of_engine(view: View) -> tuple[Build, ...]:
@@ -54,9 +56,9 @@ def of_engine(view: View) -> tuple[Build, ...]:
         if has.build_id and not same.first.build_id:
             same.first = has
         if has.node:
-            same.nodes[has.node] = None
+            same.nodes.add(has.node)
         if has.process is not None:
-            same.pids[has.process.pid] = None
+            same.pids.add(has.process.pid)
             if has.process.rank is not None and has.process.rank.rank is not None:
                 same.ranks.add(has.process.rank.rank)
     order = {name: i for i, name in enumerate((*view.profile.packages, *BESIDE))}
@@ -67,9 +69,9 @@ def of_engine(view: View) -> tuple[Build, ...]:
             build_id=build_id,
             path=same.first.path,
             via=same.first.via,
-            nodes=tuple(same.nodes),
+            nodes=tuple(sorted(same.nodes)),
             ranks=tuple(sorted(same.ranks)),
-            pids=tuple(same.pids),
+            pids=tuple(sorted(same.pids)),
         )
         for (component, version, build_id), same in sorted(found.items(), key=lambda i: (order.get(i[0][0], 99), i[0]))
     )
@@ -95,6 +97,7 @@ def readings(view: View) -> Iterator[Has]:
             process=process,
             build_id=reading.build_id,
             path=reading.path,
+            sure=not (reading.stale or reading.inferred),
             stale=reading.stale,
         )
     if not view.past:

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from forensics.analysis.view import View
 from forensics.model import (
     Attempt,
+    BuildReading,
+    CodeCheck,
     CpuSample,
     GpuProcess,
     GpuSample,
@@ -46,6 +48,7 @@ OBSERVED: dict[str, tuple[type[Observation], ...]] = {
     "thermal": (ThermalReading,),
     "patches": (PatchReading,),
     "clock": (),
+    "builds": (BuildReading, CodeCheck),
 }
 
 

@@ -27,9 +27,9 @@ SAMPLED = ("stacks", "queues", "process", "cpu")
 DEEPER = ("rings", "objects")
 """Read without a pause. Beside a healthy engine only the little that tells its mode is read of its objects: the rest costs as much
 processor time as the stacks, and tells of waits."""
-LATER = (*DEEPER, "memory", "clock", "gpu", "thermal", "patches", "kernel", "rpclogs", "cores")
+LATER = (*DEEPER, "memory", "clock", "gpu", "thermal", "patches", "kernel", "rpclogs", "cores", "builds")
 """Most volatile first; run while the samplers sleep."""
-NICED = ("kernel", "rpclogs", "cores")
+NICED = ("kernel", "rpclogs", "cores", "builds")
 HOLDING = ("stacks",)
 """A stack reader holds its target, and while it waits for a processor it holds it longer: it goes before everything else, the
 other collectors of ours as well."""
@@ -92,6 +92,7 @@ def make_plan(found: Discovery, depth: str = "standard", deadline_s: float = 60.
         "kernel": 20.0,
         "cores": 25.0,
         "rpclogs": 40.0,
+        "builds": 40.0,
     }
     log_bytes = {"minimal": 16 * MIB, "standard": 64 * MIB, "full": 256 * MIB}[depth]
 
@@ -168,6 +169,9 @@ def _options(found: Discovery, depth: str, inputs: Mapping[str, Any]) -> dict[st
         options["queues"] = {"metrics_paths": union("metrics_paths"), "load_paths": union("load_paths")}
         options["health"] = {"health_paths": union("health_paths")}
         options["objects"] = {"live": _live(found)}
+        options["builds"] = {"packages": {e.id: list(own) for e in found.engines if (own := profile(e.kind).packages)}}
+    if depth == "full":
+        options["builds"] = {**options.get("builds", {}), "libraries": True, "hash_bytes": 2048 * MIB, "hash_s": 30.0}
     return options
 
 

@@ -16,9 +16,13 @@ class BuildReading(Observation, frozen=True, kw_only=True, omit_defaults=True):
     """Of a library its ELF build id, of a package the commit that it names itself."""
     path: str = ""
     via: str = "metadata"
-    """metadata (what is installed where the process imports from) | maps (a library that it has mapped)"""
+    """metadata (what is installed where the process imports from) | maps (a library that it has mapped) | kernel (its module)"""
+    image_started_ns: int | None = None
+    """When the program image that the process runs was started."""
     stale: bool = False
     """The file was replaced after the process started: it may run another build than the one that lies there now."""
+    inferred: bool = False
+    """Several folders hold it and nothing mapped shows which of them it was imported from."""
     editable: str = ""
     """Of a package that is imported from a source folder: that folder. No record names its files."""
 
@@ -68,7 +72,7 @@ class Build(Record, frozen=True, kw_only=True, omit_defaults=True):
     path: str = ""
     """Where it was read first; other nodes may have it elsewhere."""
     via: str = ""
-    """maps | metadata | packages (the name of its metadata folder) | log"""
+    """maps | metadata | kernel | packages (the name of its metadata folder) | log"""
     nodes: tuple[str, ...] = ()
     ranks: tuple[int, ...] = ()
     pids: tuple[int, ...] = ()

@@ -37,8 +37,8 @@ def test_volatile_things_come_first_and_are_never_niced() -> None:
     assert {step.collector: step.samples for step in plan.urgent} == {"stacks": 2, "queues": 2, "process": 2, "cpu": 2, "health": 1}
     assert [step.collector for step in plan.later][:4] == ["rings", "objects", "memory", "clock"] and [
         step.collector for step in plan.later
-    ][-2:] == ["rpclogs", "cores"]
-    assert {step.collector for step in plan.later if step.nice > 0} == {"kernel", "rpclogs", "cores"}
+    ][-3:] == ["rpclogs", "cores", "builds"]
+    assert {step.collector for step in plan.later if step.nice > 0} == {"kernel", "rpclogs", "cores", "builds"}
     assert all(0 < step.deadline_s <= 60 for step in (*plan.urgent, *plan.later))
 
 

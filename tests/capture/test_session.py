@@ -149,7 +149,7 @@ def test_every_collector_leaves_an_attempt_however_it_ends(grow: Grow, tmp_path:
     told = manifest(result)
     assert {attempt.collector for attempt in result.attempts} >= {
         "discovery", "stacks", "rings", "queues", "process", "cpu", "health",
-        "memory", "clock", "gpu", "thermal", "patches", "kernel", "rpclogs", "cores",
+        "memory", "clock", "gpu", "thermal", "patches", "kernel", "rpclogs", "cores", "builds",
     }  # fmt: skip
     half = next(record for record in told["evidence"] if record["collector"] == "health")
     assert half["truncated"] and half["path"] in of(result.attempts, "health")[0].evidence

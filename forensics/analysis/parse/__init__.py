@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from forensics.analysis.parse import (
     boottime,
+    builds,
     clock,
     cores,
     df,
@@ -56,6 +57,8 @@ PARSERS: tuple[Parser, ...] = (
     clock.PARSER,
     nvml.PARSER,
     patches.PARSER,
+    builds.PARSER,
+    builds.ENVIRONMENT,
     health.PARSER,
     flight.PARSER,
     ras.PARSER,

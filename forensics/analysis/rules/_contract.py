@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 SOURCES: tuple[str, ...] = (
     *("log", "stacks", "metrics", "process", "cpu", "sockets", "rings", "objects"),
-    *("health", "memory", "kernel", "gpu", "thermal", "patches", "clock"),
+    *("health", "memory", "kernel", "gpu", "thermal", "patches", "clock", "builds"),
 )
 """Kinds of evidence that a rule may require; the coverage grid has a column for each."""
 
