@@ -1,62 +1,89 @@
-"""What the files that a patch touches hold now, as each process sees them: `patches/pid-PID.json`, one reading per patch.
+"""What patches touch, as each process has it: files as they are now, functions and constants as they are in its memory.
 
-Option "patches": the tables of patches.toml (name; module or file; contains | sha256 | function; …). A reading is
+`patches/pid-PID.json`, kind "patch-witness": one reading of each patch of option "patches" (the tables of patches.toml) that names a file:
 {"patch", "pid", "path": as the process names it, "sysroot_path": as it was opened, "exists", "mtime_ns", "ctime_ns",
  "process_started_ns", "image_started_ns", "size", "sha256": of the file, "contains": true | false | null (not asked, not read),
  "function": {"name", "found", "source_sha256"} | null, "also": other copies behind it, "searched": […], "error"}.
 source_sha256 is that of the last definition's text in UTF-8, from `def` or `class` to its last line, without decorators,
-with \\n as line end. Whether the patch is live is for the analysis to say: what changed after `image_started_ns` may not be.
+with \\n as line end.
+
+`patches/live-PID.json`, kind "patch-live": what the process has in memory, see `collectors._livepatches`: functions of patches, those that
+option "functions" declares [{"module", "function", "role", "engine"}], constants. `compare`: compile what the files say of those, too;
+for patches that is done always.
+
+Whether a patch is live is for the analysis to say: when a file changed after `image_started_ns`, the process may run what was there before.
 """
 
 from __future__ import annotations
 
-import ast
 import hashlib
-import importlib.util
 import json
 import os
 import stat
-from collections.abc import Iterator
 from typing import Any
 
 from collectors._contract import PTRACE_CURE, Emitter, Request, absence, nothing_to_do, os_error_outcome, read_bounded, resolve_in_root
-from collectors._imports import lineage, search_path, start_times
+from collectors._cpython import PeekError
+from collectors._definitions import UNPARSABLE, Source
+from collectors._imports import Process, lineage, search_path, start_times
+from collectors._livepatches import LivePatches
+from collectors._values import declared
 
 SOURCE_BYTES = 8 * 1024 * 1024
 """No Python source that matters is larger."""
 Json = dict[str, Any]
+Cache = dict[tuple[Any, ...], Json]
 
 
 def collect(request: Request, emit: Emitter) -> None:
+    given = [patch for patch in request.options.get("patches", ()) if isinstance(patch, dict)]
     # everything as text: an operator may have written a number where a text belongs
-    tables = [{key: str(value) for key, value in patch.items()} for patch in request.options.get("patches", ())]
-    patches = [patch for patch in tables if patch.get("module") or patch.get("file")]
-    if not patches:
+    tables = [{key: str(value) for key, value in patch.items() if not isinstance(value, (dict, list))} for patch in given]
+    files = [patch for patch in tables if patch.get("module") or patch.get("file")]
+    live = LivePatches(given, request.options.get("functions"), bool(request.options.get("compare")))
+    if not files and not live.wanted:
         with emit.attempt("patches") as attempt:
             attempt.end("ABSENT", "no patches.toml, or none of its patches names a module or a file")
         return
     if not request.targets:
         nothing_to_do(emit, "patches")
         return
-    cache: dict[tuple[Any, ...], Json] = {}
+    cache: Cache = {}
     for target in request.targets:
         with emit.attempt(target.name, pid=target.pid) as attempt:
             if gone := absence(target, request.sysroot):
                 attempt.end(*gone)
                 continue
-            readings = read_process(target.pid, patches, request.sysroot, cache)
-            wrong = [r["error"] for r in readings if r["error"]]
-            denied = [r["error"] for r in readings if r.pop("denied")]
-            if denied:
-                attempt.end("DENIED" if len(denied) == len(readings) else "PARTIAL", denied[0], PTRACE_CURE)
-            elif wrong:
-                attempt.end("PARTIAL", wrong[0])
-            name, source = f"patches/pid-{target.pid}.json", f"/proc/{target.pid}/root"
-            attempt.evidence.append(emit.evidence(name, "patch-witness", json.dumps(readings), pid=target.pid, source=source))
+            family = lineage(target.pid, request.sysroot)
+            about: Json = {"pid": target.pid, "source": f"/proc/{target.pid}/root"}
+            if files:
+                readings = read_process(family, target.pid, files, request.sysroot, cache)
+                wrong = [r["error"] for r in readings if r["error"]]
+                denied = [r["error"] for r in readings if r.pop("denied")]
+                if denied:
+                    attempt.end("DENIED" if len(denied) == len(readings) else "PARTIAL", denied[0], PTRACE_CURE)
+                elif wrong:
+                    attempt.end("PARTIAL", wrong[0])
+                name = f"patches/pid-{target.pid}.json"
+                attempt.evidence.append(emit.evidence(name, "patch-witness", json.dumps(readings), **about))
+            functions = declared(request.options.get("functions"), target.role, target.engine)
+            if not live.asks(functions) or request.sysroot:
+                if not files:
+                    attempt.end("ABSENT", "no live processes in a recorded tree" if request.sysroot else "nothing is declared for it")
+                continue
+            try:
+                found = live.read(target.pid, family, functions)
+            except PeekError as error:
+                outcome, reason, cure = error.outcome, str(error), error.cure
+                if not files or outcome != "ABSENT":  # a helper that runs no Python has files all the same
+                    attempt.end("PARTIAL" if files and attempt.outcome == "OK" else outcome, reason, cure)
+                continue
+            attempt.evidence.append(emit.evidence(f"patches/live-{target.pid}.json", "patch-live", json.dumps(found), **about))
+            if attempt.outcome == "OK" and found["error"]:
+                attempt.end("PARTIAL", found["error"])
 
 
-def read_process(pid: int, patches: list[dict[str, str]], sysroot: str, cache: dict[tuple[Any, ...], Json]) -> list[Json]:
-    family = lineage(pid, sysroot)
+def read_process(family: list[Process], pid: int, patches: list[dict[str, str]], sysroot: str, cache: Cache) -> list[Json]:
     me = family[0]
     root = f"{me.proc}/root" if not sysroot or os.path.isdir(f"{me.proc}/root") else sysroot
     started_ns, image_started_ns = start_times(family, sysroot)
@@ -86,7 +113,7 @@ def read_process(pid: int, patches: list[dict[str, str]], sysroot: str, cache: d
     return readings
 
 
-def read_file(where: str, patch: dict[str, str], cache: dict[tuple[Any, ...], Json]) -> Json:
+def read_file(where: str, patch: dict[str, str], cache: Cache) -> Json:
     """The file's part of a reading. Ranks that share a file share the reading."""
     s = os.stat(where)
     key = (s.st_dev, s.st_ino, s.st_mtime_ns, s.st_size, patch.get("contains"), patch.get("function"))
@@ -106,21 +133,6 @@ def read_file(where: str, patch: dict[str, str], cache: dict[tuple[Any, ...], Js
 def read_function(raw: bytes, name: str) -> Json:
     """Find the definition `name` ("f", "Class.method") by parsing; nothing is imported or run."""
     try:
-        source = importlib.util.decode_source(raw)
-        found: list[ast.AST] = [ast.parse(source)]
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        return {"function": Source(raw).function(name)}
+    except UNPARSABLE as error:
         return {"function": None, "error": f"cannot be parsed here: {type(error).__name__}: {error}"}
-    for part in name.split("."):
-        found = [node for outer in found for node in definitions(outer) if getattr(node, "name", "") == part]
-    text = ast.get_source_segment(source, found[-1]) if found else None
-    sha256 = None if text is None else hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-    return {"function": {"name": name, "found": text is not None, "source_sha256": sha256}}
-
-
-def definitions(outer: ast.AST) -> Iterator[ast.AST]:
-    """Functions and classes of one scope, those under `if` and `try` included."""
-    for node in ast.iter_child_nodes(outer):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            yield node
-        else:
-            yield from definitions(node)

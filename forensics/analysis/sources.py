@@ -9,7 +9,9 @@ from forensics.model import (
     Attempt,
     BuildReading,
     CodeCheck,
+    ConstantReading,
     CpuSample,
+    FunctionReading,
     GpuProcess,
     GpuSample,
     HealthSample,
@@ -46,7 +48,7 @@ OBSERVED: dict[str, tuple[type[Observation], ...]] = {
     "kernel": (KernelSpan,),
     "gpu": (GpuSample, GpuProcess),
     "thermal": (ThermalReading,),
-    "patches": (PatchReading,),
+    "patches": (PatchReading, FunctionReading, ConstantReading),
     "clock": (),
     "builds": (BuildReading, CodeCheck),
 }

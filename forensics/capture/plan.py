@@ -162,7 +162,7 @@ def _options(found: Discovery, depth: str, inputs: Mapping[str, Any]) -> dict[st
     options: dict[str, dict[str, Any]] = {
         "cores": {"patience_s": 8.0},
         "process": {"env_allow": list(ENV_ALLOW)},
-        "patches": {"patches": list(inputs.get("patches") or ())},
+        "patches": {"patches": list(inputs.get("patches") or ()), "functions": _functions(found)},
         "rpclogs": {"logs": [str(path) for path in inputs.get("logs") or ()], "depth": depth},
     }
     if kinds:
@@ -186,6 +186,15 @@ def _live(found: Discovery) -> list[dict[str, Any]]:
         {"name": one.name, "expr": one.expr, "role": one.role.value, "clock": one.clock, "passing": one.passing, "engine": engine.id}
         for engine in found.engines
         for one in profile(engine.kind).live
+    ]
+
+
+def _functions(found: Discovery) -> list[dict[str, Any]]:
+    """Whose running code is looked at, whether or not patches are stated: a monkeypatch shows in no file."""
+    return [
+        {"module": one.module, "function": one.function, "role": one.role.value, "engine": engine.id}
+        for engine in found.engines
+        for one in profile(engine.kind).functions
     ]
 
 

@@ -207,6 +207,25 @@ def peek(
 
 
 @app.command()
+def patches(
+    pid: Annotated[
+        list[int] | None,
+        typer.Option(min=1, help="The engine that this process belongs to. May be repeated. Default: every engine.", metavar="PID"),
+    ] = None,
+    patches: Annotated[Path | None, typer.Option(help="patches.toml: which patches are believed to be applied.", metavar="FILE")] = None,
+    function: Annotated[
+        list[str] | None, typer.Option(help="A further function, as module:Class.method. May be repeated.", metavar="NAME")
+    ] = None,
+    fmt: Annotated[str, typer.Option("--format", help="terminal or json.", metavar="FORMAT")] = "terminal",
+    show: Annotated[bool, typer.Option("--show", help="Print every hash and place as it was read, ready for patches.toml.")] = False,
+) -> None:
+    """What is really loaded in each process: patches by every witness, functions that were replaced at run time. Reads only."""
+    from forensics.cli.patches import patches_command
+
+    raise typer.Exit(patches_command(pids=tuple(pid or ()), patches=patches, functions=tuple(function or ()), fmt=fmt, show=show))
+
+
+@app.command()
 def doctor(
     out: Annotated[Path, typer.Option(help="Where bundles would be written.", metavar="DIR")] = Path(),
 ) -> None:

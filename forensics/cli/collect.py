@@ -55,8 +55,8 @@ def collect_command(
     asked = request(step, found, sysroot)
     if pids:
         asked["targets"] = [target for target in asked["targets"] if target["pid"] in pids]
-    sink: _Printer | _Writer = (
-        _Printer() if out is None else _Writer(out, f"{found.node}-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{name}", found)
+    sink: _Printer | Writer = (
+        _Printer() if out is None else Writer(out, f"{found.node}-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{name}", found)
     )
     runner = Runner(sink)
     try:
@@ -114,15 +114,16 @@ class _Printer:
         """Everything has been printed as it came."""
 
 
-class _Writer:
-    """Evidence into a bundle directory, attempts to stderr as well."""
+class Writer:
+    """Evidence into a bundle directory, attempts to stderr as well where `say`."""
 
-    def __init__(self, out: Path, name: str, found: Any) -> None:
+    def __init__(self, out: Path, name: str, found: Any, say: bool = True) -> None:
         from forensics.bundle import BundleWriter
         from forensics.capture.options import Quiet
         from forensics.capture.recorder import Recorder
 
-        self.blind = False
+        self.blind_targets: list[str] = []
+        self._say = say
         self._writer = BundleWriter(out, name, head={"node": found.node, "started_ns": time.time_ns()})
         self._recorder = Recorder(found, Quiet())
         self._recorder.open(self._writer)
@@ -137,18 +138,32 @@ class _Writer:
     def evidence(self, step: Any, line: Any) -> None:
         self._recorder.evidence(step, line)
 
+    @property
+    def blind(self) -> bool:
+        return bool(self.blind_targets)
+
+    def add(self, name: str, kind: str, text: str) -> None:
+        """A file that no collector brings."""
+        self._writer.add(name, kind, text, collector=name.partition("/")[0], at_ns=time.time_ns())
+
     def attempt(self, step: Any, line: Any) -> None:
-        self.blind = self.blind or line.outcome.blind
-        say_attempt(line)
+        if line.outcome.blind:
+            self.blind_targets.append(f"{line.target}: {line.reason}" + (f" (cure: {line.cure})" if line.cure else ""))
+        if self._say:
+            say_attempt(line)
         self._recorder.attempt(step, line)
 
     def ended(self, step: Any, seconds: float) -> list[str]:
         return self._recorder.ended(step, seconds)
 
-    def finish(self) -> None:
+    def seal(self) -> Path:
+        """Close the bundle; returns its path."""
         self._writer.seal(ended_ns=time.time_ns())
         self._writer.close()
-        sys.stdout.write(f"{self._writer.path}\n")
+        return self._writer.path
+
+    def finish(self) -> None:
+        sys.stdout.write(f"{self.seal()}\n")
 
 
 def say_attempt(line: Any) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from forensics.engines import generic, ray, sglang, torch, trtllm, vllm
 from forensics.engines._argv import WORLD_LIMIT, options
 from forensics.engines._grouping import identify as _identify
-from forensics.engines._profile import EngineProfile, FramePattern, LiveExpr, Placed, ProgressNames, Stated, Table
+from forensics.engines._profile import EngineProfile, FramePattern, LiveExpr, Placed, ProgressNames, Stated, Table, WatchedFunction
 from forensics.engines.progress import ProgressReading, held, moved, read_progress
 from forensics.model import EngineInstance, ProcessInfo
 
@@ -100,6 +100,7 @@ __all__ = [
     "ProgressReading",
     "Stated",
     "Table",
+    "WatchedFunction",
     "held",
     "identify",
     "moved",

@@ -86,6 +86,20 @@ class LiveExpr:
 
 
 @dataclass(frozen=True)
+class WatchedFunction:
+    """A function that decides whether an engine moves: a capture says when what runs under its name comes from another file.
+
+    Name those that carry no decorator: what a decorator makes of a function lies in another file as a rule, and proves nothing.
+    """
+
+    module: str
+    function: str
+    """"Class.method"."""
+    role: Role
+    """Which processes run it."""
+
+
+@dataclass(frozen=True)
 class EngineProfile:
     """One engine. Adding an engine is one file that builds one of these."""
 
@@ -126,6 +140,8 @@ class EngineProfile:
     """Of the live values those that are settings: what each is called where it is set ("execute_timeout_s" is an environment name)."""
     setting_names: Mapping[str, str] = field(default_factory=dict)
     """Other spellings of settings ("tp") to the one under which they are told."""
+    functions: tuple[WatchedFunction, ...] = ()
+    """The few functions whose running code every capture looks at."""
     delivery_threads: tuple[str, ...] = ()
     """Names of the threads that carry a worker's results to the core, one after the other: what fails waits behind what is not done."""
     execute_timeout_env: str = ""

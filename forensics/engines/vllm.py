@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from forensics.engines._argv import WORLD_LIMIT, ancestors, command, is_python, multiprocessing_helper, number, option, program
 from forensics.engines._profile import EngineProfile, Placed, ProgressNames, Stated, Table
 from forensics.engines._vllm_frames import FRAMES
+from forensics.engines._vllm_functions import FUNCTIONS
 from forensics.engines._vllm_live import LIVE, SETTINGS, running
 from forensics.model import ProcessInfo, RankId, Role
 
@@ -330,6 +331,7 @@ PROFILE = EngineProfile(
         "max_seq_len": "max_model_len",
         "model_tag": "model",
     },
+    functions=FUNCTIONS,
     delivery_threads=("WorkerAsyncOutputCopy",),
     execute_timeout_env="VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS",
     execute_timeout_default_s=300.0,

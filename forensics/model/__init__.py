@@ -52,6 +52,7 @@ from forensics.model.observations import (
     ThrottleCount,
 )
 from forensics.model.outcome import Outcome
+from forensics.model.patched import CodePlace, ConstantReading, FunctionReading
 from forensics.model.platform import (
     BootTime,
     CollectiveRecord,
@@ -83,9 +84,11 @@ __all__ = [
     "BuildReading",
     "ChangedFile",
     "CodeCheck",
+    "CodePlace",
     "CollectiveRecord",
     "CommunicatorStatus",
     "ConfigValue",
+    "ConstantReading",
     "ContainerStatus",
     "CoreFile",
     "Coverage",
@@ -102,6 +105,7 @@ __all__ = [
     "Finding",
     "FindingRole",
     "Frame",
+    "FunctionReading",
     "FunctionShare",
     "GpuFault",
     "GpuProcess",

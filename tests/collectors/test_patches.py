@@ -18,7 +18,7 @@ import pytest
 import trees
 from conftest import Collected, Started, needs_root
 
-from collectors import patches
+from collectors import _definitions, patches
 
 Collect = Callable[..., Collected]
 Start = Callable[..., Started]
@@ -283,7 +283,7 @@ def test_ranks_that_share_a_file_share_the_reading(monkeypatch: pytest.MonkeyPat
     file = install(tmp_path)
     parsed: list[int] = []
     real = ast.parse
-    monkeypatch.setattr(patches.ast, "parse", lambda source: parsed.append(1) or real(source))
+    monkeypatch.setattr(_definitions.ast, "parse", lambda source: parsed.append(1) or real(source))
     cache: dict[tuple[Any, ...], dict[str, Any]] = {}
     declared = {**PATCH, "function": "wait"}
     one, two = (patches.read_file(str(file), declared, cache) for _ in range(2))

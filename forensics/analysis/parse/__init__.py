@@ -59,6 +59,7 @@ PARSERS: tuple[Parser, ...] = (
     patches.PARSER,
     builds.PARSER,
     builds.ENVIRONMENT,
+    patches.LIVE_PARSER,
     health.PARSER,
     flight.PARSER,
     ras.PARSER,

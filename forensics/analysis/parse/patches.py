@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from typing import Any
 
 import msgspec
 
 from forensics.analysis.parse._base import Input, Parser, Sink
-from forensics.model import PatchReading
+from forensics.model import CodePlace, ConstantReading, FunctionReading, PatchReading
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -26,6 +27,10 @@ def operator_patches(text: str) -> list[dict[str, Any]]:
     if not isinstance(tables, list) or not all(isinstance(t, dict) and isinstance(t.get("name"), str) for t in tables):
         raise ValueError("every [[patch]] needs a name")
     return tables
+
+
+ENTRIES_MAX = 1000
+"""Functions or constants of one process. An honest file holds dozens."""
 
 
 class _Function(msgspec.Struct):
@@ -70,4 +75,116 @@ def parse(inp: Input, sink: Sink) -> None:
         )
 
 
+class _Place(msgspec.Struct):
+    file: str = ""
+    name: str = ""
+    line: int = 0
+    sha256: str = ""
+    why: str = ""
+    own_file: bool | None = None
+
+
+class _Definition(msgspec.Struct):
+    line: int = 0
+    decorated: bool = False
+    code_sha256: str | None = None
+
+
+class _Disk(msgspec.Struct):
+    path: str = ""
+    changed_ns: int | None = None
+    defined: list[_Definition] = []
+    rebound: list[int] = []
+    compiled: bool = False
+    error: str = ""
+
+
+class _Code(msgspec.Struct):
+    module: str
+    function: str
+    status: str = ""
+    inherited_from: str = ""
+    module_file: str = ""
+    chain: list[_Place] = []
+    disk: _Disk | None = None
+    error: str = ""
+
+
+class _Value(msgspec.Struct):
+    value: str | float | int | bool | None = None
+    equal: bool | None = None
+    count: int = 1
+
+
+class _Constant(msgspec.Struct):
+    patch: str
+    object: str = ""
+    status: str = ""
+    readings: list[_Value] = []
+    error: str = ""
+
+
+class _Live(msgspec.Struct):
+    python: str = ""
+    ours: str = ""
+    process_started_ns: int | None = None
+    image_started_ns: int | None = None
+    code: list[_Code] = []
+    constants: list[_Constant] = []
+
+
+def parse_live(inp: Input, sink: Sink) -> None:
+    live = msgspec.json.decode(bytes(inp.data), type=_Live)
+    started_ns = live.image_started_ns or live.process_started_ns
+    for f in live.code[:ENTRIES_MAX]:
+        disk = f.disk or _Disk()
+        outer = f.chain[0] if f.chain else None
+        quote = f"{outer.file}:{outer.line} {outer.name} code_sha256={outer.sha256 or outer.why}" if outer else f.error or f.status
+        sink.add(
+            FunctionReading(
+                node=inp.node,
+                at=inp.at,
+                ref=inp.ref(f"{f.module}.{f.function}", quote),
+                pid=inp.pid,
+                module=f.module,
+                function=f.function,
+                status=f.status,
+                module_file=f.module_file,
+                inherited_from=f.inherited_from,
+                chain=tuple(CodePlace(file=p.file, line=p.line, name=p.name, sha256=p.sha256, own_file=p.own_file) for p in f.chain),
+                definitions=tuple(
+                    CodePlace(file=disk.path, line=d.line, sha256=d.code_sha256 or "", decorated=d.decorated) for d in disk.defined
+                ),
+                rebound=tuple(disk.rebound),
+                asked=f.disk is not None,
+                compiled=disk.compiled,
+                python=live.python,
+                same_python=bool(live.python) and live.python == live.ours,
+                changed_ns=disk.changed_ns,
+                image_started_ns=started_ns,
+                error=f.error or disk.error or next((p.why for p in f.chain if p.why), ""),
+            )
+        )
+    for c in live.constants[:ENTRIES_MAX]:
+        values = [json.dumps(v.value, allow_nan=False) for v in c.readings]
+        said = ", ".join(f"{text} ({v.count} x)" for text, v in zip(values, c.readings, strict=True))
+        sink.add(
+            ConstantReading(
+                node=inp.node,
+                at=inp.at,
+                ref=inp.ref(f"{c.patch} {c.object}", said or c.error or c.status),
+                pid=inp.pid,
+                patch=c.patch,
+                object=c.object,
+                status=c.status,
+                values=tuple(values),
+                equal=tuple(v.equal is True for v in c.readings),
+                asked=any(v.equal is not None for v in c.readings),
+                count=sum(v.count for v in c.readings),
+                error=c.error,
+            )
+        )
+
+
 PARSER = Parser("patch-witness", ("patch-witness",), lambda name, head: False, parse)
+LIVE_PARSER = Parser("patch-live", ("patch-live",), lambda name, head: False, parse_live)
