@@ -76,6 +76,7 @@ FIELDS: Mapping[str, Callable[[Any, Any], Any]] = {
     "memory_free_bytes": lambda n, g: n.nvmlDeviceGetMemoryInfo(g).free,
     "memory_total_bytes": lambda n, g: n.nvmlDeviceGetMemoryInfo(g).total,
     "clocks_mhz.sm": lambda n, g: n.nvmlDeviceGetClockInfo(g, n.NVML_CLOCK_SM),
+    "clocks_mhz.sm_max": lambda n, g: n.nvmlDeviceGetMaxClockInfo(g, n.NVML_CLOCK_SM),
     "clocks_mhz.graphics": lambda n, g: n.nvmlDeviceGetClockInfo(g, n.NVML_CLOCK_GRAPHICS),
     "clocks_mhz.memory": lambda n, g: n.nvmlDeviceGetClockInfo(g, n.NVML_CLOCK_MEM),
     "processes": processes,

@@ -28,7 +28,7 @@ ENV_NEVER = ("KEY", "TOKEN", "SECRET", "PASSW", "CREDENTIAL", "AUTH", "COOKIE", 
 
 CGROUP2_FILES = (
     "memory.max", "memory.high", "memory.current", "memory.peak", "memory.swap.current", "memory.events", "memory.events.local",
-    "memory.stat", "memory.pressure", "cpu.max", "cpu.stat",
+    "memory.stat", "memory.pressure", "cpu.max", "cpu.stat", "cpu.pressure",
 )  # fmt: skip
 CGROUP1_FILES = (
     "memory.limit_in_bytes", "memory.usage_in_bytes", "memory.max_usage_in_bytes", "memory.failcnt", "memory.oom_control", "memory.stat",

@@ -8,8 +8,10 @@ from forensics.analysis.view import View
 from forensics.model import (
     Attempt,
     BuildReading,
+    ClockState,
     CodeCheck,
     ConstantReading,
+    CpuGroup,
     CpuSample,
     FunctionReading,
     GpuProcess,
@@ -39,7 +41,7 @@ OBSERVED: dict[str, tuple[type[Observation], ...]] = {
     "stacks": (ThreadStack,),
     "metrics": (ProgressSample,),
     "process": (ProcessState,),
-    "cpu": (CpuSample, HostCpu),
+    "cpu": (CpuSample, HostCpu, CpuGroup),
     "sockets": (QueueDepth,),
     "rings": (RingReading,),
     "objects": (LiveValue, LockReading),
@@ -49,7 +51,7 @@ OBSERVED: dict[str, tuple[type[Observation], ...]] = {
     "gpu": (GpuSample, GpuProcess),
     "thermal": (ThermalReading,),
     "patches": (PatchReading, FunctionReading, ConstantReading),
-    "clock": (),
+    "clock": (ClockState,),
     "builds": (BuildReading, CodeCheck),
 }
 

@@ -25,8 +25,10 @@ from forensics.model.findings import (
 from forensics.model.grade import Grade
 from forensics.model.ledger import Hypothesis, LedgerEntry, NodeAnswer
 from forensics.model.observations import (
+    ClockState,
     ConfigValue,
     CoreFile,
+    CpuGroup,
     CpuSample,
     EventWait,
     Frame,
@@ -83,6 +85,7 @@ __all__ = [
     "Build",
     "BuildReading",
     "ChangedFile",
+    "ClockState",
     "CodeCheck",
     "CodePlace",
     "CollectiveRecord",
@@ -93,6 +96,7 @@ __all__ = [
     "CoreFile",
     "Coverage",
     "CoverageCell",
+    "CpuGroup",
     "CpuSample",
     "CrashRecord",
     "EngineInstance",

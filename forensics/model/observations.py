@@ -84,6 +84,8 @@ class CpuSample(Observation, frozen=True, kw_only=True, omit_defaults=True):
     state: str = ""
     wchan: str = ""
     cpu_seconds: float | None = None
+    waited_seconds: float | None = None
+    """Time spent runnable, waiting for a processor (second field of schedstat)."""
     percent: float | None = None
     """Only where the source itself gives a rate (top, ps); otherwise computed from two samples."""
     sample: int = 0
@@ -110,6 +112,31 @@ class MemorySample(Observation, frozen=True, kw_only=True, omit_defaults=True):
     used_bytes: int | None = None
     oom_kills: int | None = None
     pressure_full_avg10: float | None = None
+
+
+class CpuGroup(Observation, frozen=True, kw_only=True, omit_defaults=True):
+    """The processor quota of one cgroup and how often it ran into it. Counts are cumulative since the group was made."""
+
+    scope: str
+    """ "cgroup:/path" """
+    quota_cpus: float | None = None
+    """How many CPUs its processes may use together; None without a limit."""
+    periods: int | None = None
+    throttled: int | None = None
+    """Periods in which its processes were held back because the quota was used up."""
+    throttled_seconds: float | None = None
+    pressure_some_avg10: float | None = None
+    pressure_full_avg10: float | None = None
+
+
+class ClockState(Observation, frozen=True, kw_only=True, omit_defaults=True):
+    """Whether anything keeps a node's clock right, as one witness says."""
+
+    via: str
+    """adjtimex | chronyc"""
+    synchronised: bool
+    error_s: float | None = None
+    """How far off it may be by the witness's own account."""
 
 
 class ThermalReading(Observation, frozen=True, kw_only=True, omit_defaults=True):
@@ -402,6 +429,7 @@ class GpuSample(Observation, frozen=True, kw_only=True, omit_defaults=True):
     memory_used_bytes: int | None = None
     memory_total_bytes: int | None = None
     sm_clock_mhz: float | None = None
+    sm_clock_max_mhz: float | None = None
     throttle_bits: int | None = None
     """NVML's reasons: 1 idle, 2 application clocks, 4 power cap, 8 HW slowdown, 32 SW thermal, 64 HW thermal, 128 power brake."""
     pci: str = ""

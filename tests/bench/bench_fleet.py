@@ -30,13 +30,22 @@ FILE_OF = {
 }
 
 
-def fleet(parent: Path, nodes: int, *, outside: int | None = None) -> list[Path]:
-    """Bundles of `nodes` nodes with eight ranks each: pipeline stage = node. `outside` stands still in its step, and so does the engine."""
-    return [_Node(parent, node, nodes, outside).path for node in range(nodes)]
+Clock = tuple[dict[str, object] | None, str | None]
+"""(adjtimex, chronyc) as the clock collector writes them."""
+KEPT: Clock = ({"synchronised": True, "maxerror_us": 2000}, None)
+
+
+def fleet(parent: Path, nodes: int, *, outside: int | None = None, clocks: tuple[Clock, ...] = ()) -> list[Path]:
+    """Bundles of `nodes` nodes with eight ranks each: pipeline stage = node. `outside` stands still in its step, and so does the engine.
+
+    clocks: what the first nodes say of their clocks; the others are kept by a time server.
+    """
+    return [_Node(parent, node, nodes, outside, clocks[node] if node < len(clocks) else KEPT).path for node in range(nodes)]
 
 
 class _Node:
-    def __init__(self, parent: Path, node: int, nodes: int, outside: int | None) -> None:
+    def __init__(self, parent: Path, node: int, nodes: int, outside: int | None, clock: Clock) -> None:
+        self.clock = clock
         self.node, self.nodes, self.outside = node, nodes, outside
         self.name = f"node{node:04d}"
         self.ranks = {WORKER + local: node * RANKS_PER_NODE + local for local in range(RANKS_PER_NODE)}
@@ -168,7 +177,7 @@ class _Node:
             zones[f"{base}/trip_point_0_temp"] = "100000"
         for sample in (1, 2):
             self._fileset("thermal", f"thermal/zones.{sample}.json", zones, AT[sample - 1], None, sample)
-        clock = {"wall_ns": T0, "boottime_ns": 10**15, "utc_offset_s": 0, "adjtimex": {"synchronised": True, "maxerror_us": 2000}}
+        clock = {"wall_ns": T0, "boottime_ns": 10**15, "utc_offset_s": 0, "adjtimex": self.clock[0], "chronyc": self.clock[1]}
         self._add("clock", "clock/clock.json", "clock", json.dumps(clock), T0)
         if not self.node:
             probe = {"url": "http://127.0.0.1:8000/health", "status": 200, "latency_s": 0.004, "error": "", "body": ""}

@@ -27,6 +27,7 @@ H100: dict[str, Any] = {
     "nvmlDeviceGetPerformanceState": 0,
     "nvmlDeviceGetMemoryInfo": SimpleNamespace(total=85_520_809_984, used=77_000_000_000, free=8_520_809_984),
     "nvmlDeviceGetClockInfo": {pynvml.NVML_CLOCK_SM: 1980, pynvml.NVML_CLOCK_GRAPHICS: 1980, pynvml.NVML_CLOCK_MEM: 2619},
+    "nvmlDeviceGetMaxClockInfo": 1980,
     "nvmlDeviceGetComputeRunningProcesses": [SimpleNamespace(pid=4243, usedGpuMemory=76_000_000_000)],
     "nvmlDeviceGetTemperatureThreshold": 87,
     "nvmlDeviceGetTotalEccErrors": 0,
@@ -42,6 +43,7 @@ GB10: dict[str, Any] = {
     "nvmlDeviceGetEnforcedPowerLimit": NOT_SUPPORTED,
     "nvmlDeviceGetMemoryInfo": NOT_SUPPORTED,
     "nvmlDeviceGetClockInfo": {pynvml.NVML_CLOCK_SM: 513, pynvml.NVML_CLOCK_GRAPHICS: 513, pynvml.NVML_CLOCK_MEM: NOT_SUPPORTED},
+    "nvmlDeviceGetMaxClockInfo": 3003,
     "nvmlDeviceGetTotalEccErrors": NOT_SUPPORTED,
     "nvmlDeviceGetRemappedRows": NOT_SUPPORTED,
 }

@@ -64,7 +64,7 @@ def test_a_data_centre_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
         "memory_used_bytes": 77_000_000_000,
         "memory_free_bytes": 8_520_809_984,
         "memory_total_bytes": 85_520_809_984,
-        "clocks_mhz": {"sm": 1980, "graphics": 1980, "memory": 2619},
+        "clocks_mhz": {"sm": 1980, "sm_max": 1980, "graphics": 1980, "memory": 2619},
         "processes": [{"pid": 4243, "used_bytes": 76_000_000_000}],
         "slowdown_temperature_c": 87,
         "ecc": {"corrected_volatile": 0, "corrected_aggregate": 0, "uncorrected_volatile": 0, "uncorrected_aggregate": 0},

@@ -28,6 +28,8 @@ CIRCUMSTANCES |= {
     "thermal-high",
     "thermal-throttled",
     "log-clock-offset",
+    "clock-unsynchronised",
+    "power-capped",
     "version-skew",
     "no-crash-found",
 }

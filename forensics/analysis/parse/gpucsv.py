@@ -23,6 +23,7 @@ ALIASES = {
     "utilization.gpu": "utilization",
     "clocks.sm": "sm",
     "clocks.current.sm": "sm",
+    "clocks.max.sm": "sm_max",
     "power.draw": "power",
     "power.draw.instant": "power",
     "power.draw.average": "power",
@@ -187,6 +188,7 @@ def _row(inp: Input, at_sheet: Input, sink: Sink, columns: list[tuple[str, str]]
             memory_used_bytes=None if used is None else round(used),
             memory_total_bytes=None if total is None else round(total),
             sm_clock_mhz=number(row.get("sm", "")),
+            sm_clock_max_mhz=number(row.get("sm_max", "")),
             throttle_bits=bits,
             pci=bus,
         )

@@ -181,6 +181,7 @@ def _sample(
         memory_used_bytes=size(used) if used else None,
         memory_total_bytes=size(total) if total else None,
         sm_clock_mhz=number(first("Clocks/SM")),
+        sm_clock_max_mhz=number(first("Max Clocks/SM")),
         throttle_bits=bits,
         pci=bus,
         pids=pids,

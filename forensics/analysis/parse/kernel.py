@@ -191,7 +191,7 @@ def _dmesg_json(inp: Input) -> Iterator[_Line]:
             yield _Line(number, text, text, None, None)
 
 
-def _collect(inp: Input, sink: Sink, known: list[Signature], lines: Iterator[_Line]) -> None:
+def _collect(inp: Input, sink: Sink, known: list[Signature], lines: Iterator[_Line], spoke: bool = True) -> None:
     first: TimeRange | None = None
     last: TimeRange | None = None
     mono: list[int] = []
@@ -242,6 +242,8 @@ def _collect(inp: Input, sink: Sink, known: list[Signature], lines: Iterator[_Li
     if boot:
         booted = TimeRange(earliest_ns=boot[0], latest_ns=max(boot[0], boot[1]) + SECOND, basis="kernel")
         sink.add(BootTime(node=inp.node, ref=inp.ref(f"line {boot[2].number}", boot[2].text), booted=booted, via="kernel"))
+    if not spoke:  # what systemd says of its units is no ground for saying that the kernel was silent
+        return
     sink.add(
         KernelSpan(
             node=inp.node,
@@ -292,12 +294,12 @@ _KERNEL_WORDS = re.compile(
 )
 
 
-def parse_rows(inp: Input, sink: Sink, rows: Sequence[tuple[int, str]]) -> None:
-    """The kernel's lines, with their numbers, out of a log of everything."""
+def parse_rows(inp: Input, sink: Sink, rows: Sequence[tuple[int, str]], spoke: bool) -> None:
+    """The kernel's lines, with their numbers, out of a log of everything; `spoke`: not all of them are of programs beside it."""
     known = sorted((s for s in signatures() if s.engine == "kernel"), key=lambda s: not s.literal)
     lines = [line for number, row in rows if (line := _read(inp, number, clean(row[:LINE_CHARS])))]
     if lines:
-        _collect(inp, sink, known, iter(lines))
+        _collect(inp, sink, known, iter(lines), spoke)
 
 
 PARSER = Parser("kernel", ("kernel-log",), recognise, parse)

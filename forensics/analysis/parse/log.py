@@ -40,7 +40,12 @@ NEAR_LINES = 20
 """How far above an undated line a dated one is looked for that no signature knows."""
 ABOVE_S = 2
 """A traceback follows the line that announces it within so many seconds."""
-OF_THE_MACHINE = frozenset({"systemd", "systemd-oomd", "systemd-logind", "systemd-coredump", "systemd-shutdown", "earlyoom"})
+OF_THE_MACHINE = frozenset(
+    {
+        *("systemd", "systemd-oomd", "systemd-logind", "systemd-coredump", "systemd-shutdown", "systemd-journald", "earlyoom"),
+        *("chronyd", "ntpd"),
+    }
+)
 """Programs that tell of the machine what the kernel does: see the signatures of the engine "kernel"."""
 KERNEL = "kernel: "
 """Stands in every line of the kernel's in a syslog or journal of everything."""
@@ -70,8 +75,11 @@ def parse(inp: Input, sink: Sink) -> None:
     found = scan(data, plan, reader.who)
     marks = _Marks(inp, plan)
     kernel: list[tuple[int, str]] = []
+    spoke = False
+    """Whether the kernel itself did, and not only programs that tell of the machine."""
     for candidate, line in _lines(found, inp, reader, hits):
         if line.engine == "kernel" or line.process in OF_THE_MACHINE:
+            spoke = spoke or line.process not in OF_THE_MACHINE
             kernel.append((line.number, line.text))
             continue
         if line.message.startswith("Traceback"):
@@ -93,7 +101,7 @@ def parse(inp: Input, sink: Sink) -> None:
     if kernel:
         from forensics.analysis.parse.kernel import parse_rows
 
-        parse_rows(replace(inp, calendar=reader.clocks.outer), sink, kernel)
+        parse_rows(replace(inp, calendar=reader.clocks.outer), sink, kernel, spoke)
     older = dict.fromkeys(name for _, name in inp.parts if name != inp.name)
     for pid, name in hits.processes.items():
         sink.process(ProcessInfo(pid=pid, node=inp.node, title=name, log_files=(inp.name, *older)))

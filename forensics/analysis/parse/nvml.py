@@ -12,6 +12,11 @@ class _Process(msgspec.Struct):
     pid: int = 0
 
 
+class _Clocks(msgspec.Struct):
+    sm: float | None = None
+    sm_max: float | None = None
+
+
 class _Gpu(msgspec.Struct):
     index: int = 0
     uuid: str = ""
@@ -23,6 +28,7 @@ class _Gpu(msgspec.Struct):
     memory_used_bytes: int | None = None
     memory_total_bytes: int | None = None
     throttle_bits: int | None = None
+    clocks_mhz: _Clocks = msgspec.field(default_factory=_Clocks)
     processes: list[_Process] = []
 
 
@@ -43,6 +49,8 @@ def parse(inp: Input, sink: Sink) -> None:
             temperature_celsius=gpu.temperature_c,
             memory_used_bytes=gpu.memory_used_bytes,
             memory_total_bytes=gpu.memory_total_bytes,
+            sm_clock_mhz=gpu.clocks_mhz.sm,
+            sm_clock_max_mhz=gpu.clocks_mhz.sm_max,
             throttle_bits=gpu.throttle_bits,
             pids=tuple(p.pid for p in gpu.processes),
         )

@@ -12,6 +12,7 @@ from collections.abc import Callable
 import msgspec
 
 from forensics.analysis.parse._base import Input, Parser, Sink
+from forensics.analysis.parse.cgroups import groups
 from forensics.analysis.parse.sockets import socket_queues
 from forensics.analysis.parse.waits import thread_waits
 from forensics.model import (
@@ -39,7 +40,6 @@ _PROCESS = re.compile(r"^/proc/(\d+)/stat$")
 _ZONE = re.compile(r"^(/sys/class/thermal/thermal_zone(\d+))/temp$")
 _HWMON = re.compile(r"^(/sys/class/hwmon/hwmon\d+)/(temp\d+)_input$")
 _THROTTLE = re.compile(r"^/sys/devices/system/cpu/(cpu\d+)/thermal_throttle/(\w+)_count$")
-_CGROUP = re.compile(r"^(/sys/fs/cgroup.*)/memory\.(?:current|usage_in_bytes)$")
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 """USER_HZ: 100 on every Linux that runs an inference engine."""
 
@@ -86,6 +86,7 @@ def _processes(shot: FileSet, inp: Input, at: TimeRange | None, sink: Sink, ref:
         folder = path.rsplit("/", 1)[0]
         wchan = shot.files.get(folder + "/wchan", "").strip()
         wchan = "" if wchan == "0" else wchan
+        waited = shot.files.get(folder + "/schedstat", "").split()
         quote = f"{comm} {fields[0]} wchan={wchan or '-'}"
         if task:
             sink.add(
@@ -99,6 +100,7 @@ def _processes(shot: FileSet, inp: Input, at: TimeRange | None, sink: Sink, ref:
                     state=fields[0],
                     wchan=wchan,
                     cpu_seconds=cpu,
+                    waited_seconds=int(waited[1]) / 1e9 if len(waited) > 1 and waited[1].isdigit() else None,
                     sample=inp.sample,
                 )
             )
@@ -164,27 +166,8 @@ def _memory(shot: FileSet, inp: Input, at: TimeRange | None, sink: Sink, ref: Re
         oom = re.search(r"^oom_kill (\d+)", shot.files.get("/proc/vmstat", ""), re.M)
         pressure = re.search(r"^full avg10=([\d.]+)", shot.files.get("/proc/pressure/memory", ""), re.M)
         add_meminfo(text, inp, at, sink, int(oom[1]) if oom else None, float(pressure[1]) if pressure else None)
-    for path, text in shot.files.items():
-        if not path.startswith("/sys/") or not (m := _CGROUP.match(path)):
-            continue
-        folder = m[1]
-        limit = (shot.files.get(folder + "/memory.max") or shot.files.get(folder + "/memory.limit_in_bytes") or "").strip()
-        events = re.search(r"^oom_kill (\d+)", shot.files.get(folder + "/memory.events", ""), re.M)
-        # v1 writes "no limit" as a number near 2^63
-        capped = int(limit) if limit.isdigit() and int(limit) < 1 << 60 else None
-        used = int(text.strip() or 0)
-        sink.add(
-            MemorySample(
-                node=inp.node,
-                at=at,
-                ref=ref(path, f"{used / 2**30:.2f} GiB of {limit or '?'}"),
-                scope="cgroup:" + folder.removeprefix("/sys/fs/cgroup"),
-                total_bytes=capped,
-                used_bytes=used,
-                available_bytes=capped - used if capped is not None else None,
-                oom_kills=int(events[1]) if events else None,
-            )
-        )
+    for group in groups(shot.files, node=inp.node, at=at, ref=ref):
+        sink.add(group)
     if shm := re.search(r"blocks=(\d+).*?bavail=(\d+).*?frsize=(\d+)", shot.files.get("statvfs:/dev/shm", "")):
         blocks, free, size = (int(n) for n in shm.groups())
         sink.add(
