@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from forensics.analysis.hypotheses._contract import Ask, Suspicion, Told, entry, unread
-from forensics.analysis.rules.thermal_high import THERMAL_BITS, TRIPS
+from forensics.analysis.rules._gpus import THERMAL
+from forensics.analysis.rules.thermal_high import PASSIVE, TRIPS
 from forensics.model import GpuSample, ThermalReading
 
 SENSORS, GPUS, GONE = "the sensors", "the GPUs' temperature", "the machine"
@@ -14,10 +15,10 @@ SENSORS, GPUS, GONE = "the sensors", "the GPUs' temperature", "the machine"
 def evaluate(ask: Ask) -> Iterator[Told]:
     for node in ask.view.nodes:
         gpus = ask.on(node, GpuSample)
-        slowed = any((g.throttle_bits or 0) & THERMAL_BITS and ask.near(g.at) for g in gpus)
-        yield from ask.from_findings(SENSORS, "thermal-throttled", node=node)
+        slowed = any((g.throttle_bits or 0) & THERMAL and ask.near(g.at) for g in gpus)
+        yield from ask.from_findings(GPUS if slowed else SENSORS, "thermal-throttled", node=node)
         # near a trip point is warm; that clocks were lowered for it is the effect itself
-        yield from ask.from_findings(GPUS if slowed else SENSORS, "thermal-high", node=node, decide=slowed)
+        yield from ask.from_findings(SENSORS, "thermal-high", node=node, decide=False)
         if ask.root in ("", "host-stopped-logging"):  # else it is known what stopped the machine
             yield from ask.from_findings(GONE, "host-stopped-logging", node=node, decide=False)
         no_sensor, no_gpu = ask.absent("thermal", node), ask.absent("gpu", node)
@@ -45,7 +46,7 @@ def _sensors(ask: Ask, node: str) -> Iterator[Told]:
 
 def _limit(reading: ThermalReading) -> tuple[str, float] | None:
     """The lowest trip point of a sensor that means something, with its name."""
-    known = [(trip, name) for name in TRIPS if (trip := reading.trips_celsius.get(name))]
+    known = [(trip, name) for name in (*TRIPS, PASSIVE) if (trip := reading.trips_celsius.get(name))]
     return (min(known)[1], min(known)[0]) if known else None
 
 
@@ -58,7 +59,7 @@ def _gpus(ask: Ask, node: str, samples: list[GpuSample]) -> Iterator[Told]:
     hottest = max(near, key=lambda g: g.temperature_celsius or 0)
     # one GPU whose reasons are unknown leaves the question open
     told = all(g.throttle_bits is not None for g in near)
-    clean = told and not any((g.throttle_bits or 0) & THERMAL_BITS for g in near)
+    clean = told and not any((g.throttle_bits or 0) & THERMAL for g in near)
     warm = (
         f"the hottest of {len({g.index for g in near})} GPU(s) had {hottest.temperature_celsius:.0f} C"
         if hottest.temperature_celsius

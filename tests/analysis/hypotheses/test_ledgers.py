@@ -213,7 +213,7 @@ def test_a_gpu_that_lowers_its_clock_for_heat_supports_it(scene, ledger):
     s = stalled(scene())
     gpu(s, throttle_bits=0x40, temperature_c=91)
     h = ledger(s, "thermal")
-    assert h.verdict.value == "supported" and "slows down for heat at 91 C" in h.sentence
+    assert h.verdict.value == "supported" and "slows down for heat: 71 of 700 W, 91 C" in h.sentence
 
 
 def test_a_sensor_near_its_trip_is_possible_and_no_more(scene, ledger):
