@@ -1,6 +1,6 @@
 """Installed files against the record of their own package: RECORD of *.dist-info (PEP 376, 427), a hash and a size for each file.
 
-Within bounds of bytes and seconds, likely places first: what is newer than the record, then Python sources, then the rest.
+Within bounds of bytes and seconds, likely places first: what is newer than the record, then Python sources, then the rest as far as asked.
 What was not read is counted as not read, never as unchanged.
 """
 
@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from collectors._contract import os_error_outcome, resolve_in_root
 
 BLOCK_BYTES = 1 << 20
+SMALL_BYTES = 1 << 20
 LISTED = 200
 """Files that are listed of each kind; all are counted."""
 WALKED = 200_000
@@ -101,8 +102,12 @@ class Check:
         self._folders: dict[str, str] = {}
         self.todo: list[tuple[int, int, Row, str, os.stat_result]] = []
 
-    def look(self, libraries: bool) -> None:
-        """Compare existence and size of every file, and set apart what is to be hashed; of libraries only newer ones, unless asked."""
+    def look(self, own: bool, everything: bool) -> None:
+        """Compare existence and size of every file, and set apart what is to be hashed.
+
+        Always what is newer than the record, and Python sources; of the engine's `own` package small files of any kind as well (tables,
+        kernels); libraries and the tens of thousands of headers and test programs of torch only where `everything` is asked for.
+        """
         for row in self.named:
             try:
                 where = self._place(row.path)
@@ -120,7 +125,8 @@ class Check:
                 continue
             newer = s.st_mtime_ns > self.record_ns + LATER_NS
             source, library = row.path.endswith(".py"), ".so" in row.path.rpartition("/")[2]
-            if stat.S_ISREG(s.st_mode) and (newer or libraries or not library):
+            small = own and not library and s.st_size <= SMALL_BYTES
+            if stat.S_ISREG(s.st_mode) and (newer or source or small or everything):
                 self.todo.append((0 if newer else 1 if source else 3 if library else 2, s.st_size, row, where, s))
         self.todo.sort(key=lambda item: item[:2])
 
@@ -155,7 +161,7 @@ class Check:
         for folder, inner, files in os.walk(base, onerror=self._unread):
             inner[:] = [name for name in inner if name != "__pycache__"]
             seen += len(files) + 1
-            if seen > WALKED or budget.spent():
+            if seen > WALKED or time.monotonic() > budget.until:
                 self.walked = False
                 return
             for name in files:
@@ -189,6 +195,6 @@ class Check:
 
     def result(self, budget: Budget) -> dict[str, Any]:
         sources = sum(row.path.endswith(".py") for row in self.named)
-        cut = self.denied or (budget.cut if self.unread or not self.walked else "")
+        cut = self.denied or (budget.cut if self.unread else "") or ("" if self.walked else "no time left to look for added files")
         counts = {"named": len(self.named), "hashed": self.hashed, "sources": sources, "sources_hashed": self.sources_hashed}
         return {**counts, **self.found, "differing": self.differing, "walked": self.walked, "cut": cut}

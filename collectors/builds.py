@@ -5,7 +5,7 @@
  "libraries": [{"path", "deleted", "preloaded", "build_id", "version", "error"}], "preloaded": [paths]}.
 `builds/environment-N.json` (kind "environment"), one for each set of folders that processes share: {"pids", "folders",
  "distributions": [see _installed.Distribution], "checks": [{"distribution", "version", "folder", … see _recorded.Check.result}]}.
-Options: `packages`: {engine id: import packages of its own}; `hash_bytes`, `hash_s`: bounds; `libraries`: hash those as well.
+Options: `packages`: {engine id: import packages of its own}; `hash_bytes`, `hash_s`: bounds; `everything`: hash libraries and data too.
 """
 
 from __future__ import annotations
@@ -50,6 +50,8 @@ class Environment:
     distributions: list[Distribution] = field(default_factory=list)
     checked: dict[str, Distribution] = field(default_factory=dict)
     """By metadata folder: whose files are compared with their record, the engine's own first."""
+    beside: set[str] = field(default_factory=set)
+    """Of those: what the engine stands on."""
 
 
 def collect(request: Request, emit: Emitter) -> None:
@@ -75,7 +77,7 @@ def collect(request: Request, emit: Emitter) -> None:
         with emit.attempt(
             f"installed files of {', '.join(d.name for d in environment.checked.values()) or 'no engine'} ({number})"
         ) as attempt:
-            checks = list(check(environment, budget, bool(request.options.get("libraries"))))
+            checks = list(check(environment, budget, bool(request.options.get("everything"))))
             body = {"pids": environment.pids, "folders": environment.folders, "checks": checks}
             body["distributions"] = [d.told() for d in environment.distributions]
             if cut := next((c for c in checks if c["cut"]), None):
@@ -126,6 +128,8 @@ def read_package(me: Process, package: str, path: list[str], environment: Enviro
     found = list(owners(package, folder, environment.distributions))
     for distribution in found:
         environment.checked.setdefault(distribution.meta, distribution)
+        if package in BESIDE:
+            environment.beside.add(distribution.meta)
     first = found[0] if found else None
     told: Json = {"package": package, "folder": folder, "version": first.version if first else version, "commit": commit}
     told |= {"owners": [d.name for d in found], "changed_ns": first.changed_ns if first else 0}
@@ -134,7 +138,7 @@ def read_package(me: Process, package: str, path: list[str], environment: Enviro
     return {**told, "inferred": not seen and len(holding) > 1, "also": [other for other in holding if other != folder]}
 
 
-def check(environment: Environment, budget: Budget, libraries: bool) -> Iterator[Json]:
+def check(environment: Environment, budget: Budget, everything: bool) -> Iterator[Json]:
     """The files of each distribution against its record: first what is urgent of all, the engine's before torch's."""
     started: list[tuple[Distribution, Check | None, str]] = []
     for distribution in environment.checked.values():
@@ -148,7 +152,7 @@ def check(environment: Environment, budget: Budget, libraries: bool) -> Iterator
             why = f"it is imported from {distribution.editable}, whose files no record names"
         work = None if why or not record else Check(environment.root, distribution.folder, record, changed)
         if work is not None:
-            work.look(libraries)
+            work.look(distribution.meta not in environment.beside, everything)
         started.append((distribution, work, why or "" if record else "it keeps no record of its files"))
     for level in range(4):
         for _, work, _ in started:

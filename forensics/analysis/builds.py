@@ -107,7 +107,7 @@ def readings(view: View) -> Iterator[Has]:
                 if (node, process.pid, component) not in processes:
                     told.add((node, component))
                     quote = f"{component} {version}"
-                    ref = EvidenceRef(source="discovery", locator=f"packages of pid {process.pid} on {node}", quote=quote)
+                    ref = EvidenceRef(source="discovery/processes.json", locator=f"packages of pid {process.pid} on {node}", quote=quote)
                     yield Has(component, version, "packages", ref, node, process)
     yield from (has for has in _logged(view) if (has.node, has.component) not in told)
 

@@ -171,7 +171,7 @@ def _options(found: Discovery, depth: str, inputs: Mapping[str, Any]) -> dict[st
         options["objects"] = {"live": _live(found)}
         options["builds"] = {"packages": {e.id: list(own) for e in found.engines if (own := profile(e.kind).packages)}}
     if depth == "full":
-        options["builds"] = {**options.get("builds", {}), "libraries": True, "hash_bytes": 2048 * MIB, "hash_s": 30.0}
+        options["builds"] = {**options.get("builds", {}), "everything": True, "hash_bytes": 2048 * MIB, "hash_s": 30.0}
     return options
 
 

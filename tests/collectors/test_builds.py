@@ -212,7 +212,7 @@ def test_what_is_newer_than_the_record_is_read_first(tmp_path: Path) -> None:
     os.utime(changed, ns=(at + 5 * 10**9, at + 5 * 10**9))
     budget = _recorded.Budget(changed.stat().st_size, 60)
     check = _recorded.Check("", str(tmp_path), (record / "RECORD").read_bytes(), at)
-    check.look(libraries=False)
+    check.look(own=True, everything=False)
     for level in range(4):
         check.work(level, budget)
     assert paths(check.found["modified"]) == ["enginelib/core.py"] and check.result(budget)["cut"] == "no bytes left"
@@ -226,7 +226,7 @@ def test_a_library_is_hashed_only_where_asked_or_newer(collect: Collect, hold: C
     target = hold()
     usual = the_check(ask(collect, target.pid))
     assert usual["modified"] == [] and (usual["named"], usual["hashed"]) == (6, 5), "not read is not called unmodified"
-    assert paths(the_check(ask(collect, target.pid, libraries=True))["modified"]) == ["enginelib/_C.abi3.so"]
+    assert paths(the_check(ask(collect, target.pid, everything=True))["modified"]) == ["enginelib/_C.abi3.so"]
 
 
 def test_a_package_without_a_record_is_said(collect: Collect, hold: Callable[..., Started], site: Path) -> None:

@@ -155,3 +155,16 @@ def assert_no_wrong_established(seen: Seen, allowed: Iterable[str]) -> None:
         if each["grade"] == "established" and each["id"] not in right and not each["id"].startswith("evidence-missing:")
     ]
     assert not wrong, wrong
+
+
+def assert_installed_as_packaged(seen: Seen) -> None:
+    """Every rank runs one build of vLLM and of torch, both as their package brought them."""
+    builds = seen.engine["builds"]
+    for component in ("vllm", "torch"):
+        mine = [build for build in builds if build["component"] == component]
+        assert len(mine) == 1 and mine[0]["version"] and mine[0]["ranks"] == seen.ranks, (component, mine)
+        assert mine[0]["via"] == "metadata", mine
+    said = {each["rule"]: (each["status"], each["reason"]) for each in seen.report["rules"]}
+    print(f"    builds {[(b['component'], b['version'], b['build_id']) for b in builds]}; {said['installed_code']}, {said['version_skew']}")
+    assert said["version_skew"][0] == "CLEAR" and said["installed_code"][0] in ("CLEAR", "INCONCLUSIVE"), said
+    assert not seen.grades("installed-code-modified") and not seen.grades("version-skew")

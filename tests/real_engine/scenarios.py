@@ -11,7 +11,17 @@ import sys
 from datetime import datetime
 from pathlib import Path
 
-from judge import CONSEQUENCES, STRONG, Seen, analyze, assert_no_wrong_established, assert_nothing_broke, assert_root, look
+from judge import (
+    CONSEQUENCES,
+    STRONG,
+    Seen,
+    analyze,
+    assert_installed_as_packaged,
+    assert_no_wrong_established,
+    assert_nothing_broke,
+    assert_root,
+    look,
+)
 from real_server import Server, eventually, process_state
 
 PY_SPY = str(Path(sys.executable).parent / "py-spy")
@@ -40,6 +50,7 @@ def normal_traffic(server: Server) -> Seen:
     assert_nothing_broke(seen)
     assert seen.grade("healthy-serving") == "established"
     assert seen.grade("engine-stalled") in REFUTED_OR_SILENT
+    assert_installed_as_packaged(seen)
     assert_no_wrong_established(seen, {"healthy-serving", "busy-spin"})
     assert load.all_answered(), load.events
     return seen

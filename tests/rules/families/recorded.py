@@ -122,6 +122,7 @@ FIXTURES = [
         fires={"healthy-serving": "established", "no-crash-found": "established", "memory-exhaustion": "refuted"},
         also=["cpu-saturated"],
         clear=WHEN_SERVING,
+        unclear=dict.fromkeys(["installed_code", "version_skew"], ("builds",)),
         healthy=True,
     ),
     bundle(
