@@ -9,6 +9,7 @@ import pytest
 from forensics.analysis import analyze
 from tests.analysis.conftest import Told
 from tests.analysis.scene import API, CORE, IN_STEP, T0, WORKER
+from tests.bench.bench_fleet import fleet
 
 
 def test_memory_is_refuted_with_figures(scene, tell):
@@ -240,3 +241,60 @@ def test_every_finding_has_evidence_and_says_so(scene, tell):
     for finding in tell(s).report.findings:
         assert finding.because, finding.id
         assert all(ref.source and ref.locator for ref in finding.because), finding.id
+
+
+def cgroup(current_gib: float, cache_gib: float | None, limit_gib: int = 16) -> dict[str, str]:
+    folder = "/sys/fs/cgroup/kubepods/pod1"
+    files = {f"{folder}/memory.current": str(int(current_gib * 2**30)), f"{folder}/memory.max": str(limit_gib << 30)}
+    if cache_gib is not None:
+        files[f"{folder}/memory.stat"] = f"anon 1\nactive_file {int(cache_gib * 2**29)}\ninactive_file {int(cache_gib * 2**29)}\nshmem 5\n"
+    return files
+
+
+def test_a_container_at_its_limit_with_page_cache_has_memory(scene, tell):
+    s = scene()
+    s._fileset("process", "process/cg.1.json", cgroup(15.9, 12), T0, sample=1)
+    finding = tell(s).by_id["memory-exhaustion"]
+    assert finding.grade.value == "refuted" and "12 GiB (76%) of the limit of cgroup:/kubepods/pod1" in finding.title
+
+
+def test_a_container_at_its_limit_without_page_cache_is_short(scene, tell):
+    s = scene()
+    s._fileset("process", "process/cg.1.json", cgroup(15.9, 0.01), T0, sample=1)
+    assert tell(s).grade("memory-exhaustion") == "possible"
+    s = scene()
+    s._fileset("process", "process/cg.1.json", cgroup(15.0, 0.1), T0, sample=1)
+    told = tell(s)
+    assert told.grade("memory-exhaustion") is None and told.rule("memory_exhaustion") == "INCONCLUSIVE"
+
+
+def test_how_much_of_it_is_cache_was_not_read(scene, tell):
+    s = scene()
+    s._fileset("process", "process/cg.1.json", cgroup(15.9, None), T0, sample=1)
+    finding = tell(s).by_id["memory-exhaustion"]
+    assert finding.grade.value == "refuted" and "which was not read" in finding.does_not_show
+
+
+def test_a_kill_is_told_in_words(scene, tell):
+    s = scene()
+    s.kernel += "Sep  1 09:59:00 alpha7 kernel: Out of memory: Killed process 5301 (VLLM::Worker) total-vm:1kB, anon-rss:1kB\n"
+    title = tell(s).by_id["memory-exhaustion"].title
+    assert title == "Memory ran out: the kernel killed VLLM::Worker (pid 5301) on alpha7 at 2026-09-01T09:59:00Z"
+
+
+def test_memory_that_was_read_long_before_the_trouble_refutes_nothing(tmp_path):
+    (tmp_path / "node3.log").write_text(LOG.format(core=11, worker=12, gen="0.0") + STALL.format(core=11))
+    (tmp_path / "node3.meminfo").write_text(
+        "# captured_at 2026-09-01T06:00:00Z\nMemTotal: 100000000 kB\nMemFree: 5000000 kB\nMemAvailable: 60000000 kB\n"
+    )
+    told = Told(analyze([tmp_path]))
+    assert told.grade("memory-exhaustion") is None and told.rule("memory_exhaustion") == "INCONCLUSIVE"
+
+
+def test_memory_of_one_node_says_nothing_of_the_other(tmp_path):
+    paths = fleet(tmp_path, 2)
+    assert Told(analyze(paths)).by_id["memory-exhaustion"].nodes == ("node0000", "node0001")
+    other = tmp_path / "without"
+    paths = fleet(other, 2, without={1: {"memory"}})
+    finding = Told(analyze(paths)).by_id["memory-exhaustion"]
+    assert finding.nodes == ("node0000",) and "node0001" in finding.does_not_show

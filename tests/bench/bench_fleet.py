@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import msgspec
@@ -35,17 +36,28 @@ Clock = tuple[dict[str, object] | None, str | None]
 KEPT: Clock = ({"synchronised": True, "maxerror_us": 2000}, None)
 
 
-def fleet(parent: Path, nodes: int, *, outside: int | None = None, clocks: tuple[Clock, ...] = ()) -> list[Path]:
+def fleet(
+    parent: Path,
+    nodes: int,
+    *,
+    outside: int | None = None,
+    clocks: tuple[Clock, ...] = (),
+    without: Mapping[int, Collection[str]] | None = None,
+) -> list[Path]:
     """Bundles of `nodes` nodes with eight ranks each: pipeline stage = node. `outside` stands still in its step, and so does the engine.
 
-    clocks: what the first nodes say of their clocks; the others are kept by a time server.
+    clocks: what the first nodes say of their clocks; the others are kept by a time server. without: node to collectors that did not run.
     """
-    return [_Node(parent, node, nodes, outside, clocks[node] if node < len(clocks) else KEPT).path for node in range(nodes)]
+    made = []
+    for node in range(nodes):
+        clock = clocks[node] if node < len(clocks) else KEPT
+        made.append(_Node(parent, node, nodes, outside, clock, (without or {}).get(node, ())).path)
+    return made
 
 
 class _Node:
-    def __init__(self, parent: Path, node: int, nodes: int, outside: int | None, clock: Clock) -> None:
-        self.clock = clock
+    def __init__(self, parent: Path, node: int, nodes: int, outside: int | None, clock: Clock, without: Collection[str]) -> None:
+        self.clock, self.without = clock, without
         self.node, self.nodes, self.outside = node, nodes, outside
         self.name = f"node{node:04d}"
         self.ranks = {WORKER + local: node * RANKS_PER_NODE + local for local in range(RANKS_PER_NODE)}
@@ -231,6 +243,8 @@ class _Node:
     def _add(
         self, collector: str, name: str, kind: str, text: str, at: int, pid: int | None = None, sample: int = 0, target: str = ""
     ) -> None:
+        if collector in self.without:
+            return
         made = self.writer.add(name, kind, text.encode(), collector=collector, at_ns=at, sample=sample, pid=pid, source=name)
         self.writer.attempt(
             Attempt(

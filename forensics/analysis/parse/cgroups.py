@@ -14,6 +14,8 @@ _MEMORY = re.compile(r"^(/sys/fs/cgroup.*)/memory\.(?:current|usage_in_bytes)$")
 _CPU = re.compile(r"^(/sys/fs/cgroup.*)/cpu\.(?:stat|max|pressure)$")
 NO_LIMIT = 1 << 60
 """Version 1 writes "no limit" as a number near 2^63."""
+TIGHT = 0.9
+"""Above this share of its limit a group may be short, or full of page cache: what is cache must then be known."""
 Ref = Callable[[str, str], EvidenceRef]
 
 
@@ -39,7 +41,7 @@ def _memory(files: Mapping[str, str], folder: str, path: str, text: str, node: s
     used = int(text.strip() or 0)
     kept = _cache(files.get(folder + "/memory.stat", ""))
     # page cache counts as used and is given back on demand: a group that has read its weights stands at its limit all day
-    available = None if capped is None or (kept is None and used > capped // 2) else max(0, capped - used) + min(kept or 0, used)
+    available = None if capped is None or (kept is None and used > TIGHT * capped) else max(0, capped - used) + min(kept or 0, used)
     cache = f", {kept / 2**30:.2f} GiB of it page cache" if kept is not None else ""
     return MemorySample(
         node=node,

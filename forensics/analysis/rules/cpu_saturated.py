@@ -18,11 +18,18 @@ def evaluate(view: View) -> Iterator[Finding]:
         samples = [s for s in view.on_nodes(HostCpu) if s.node == node]
         idle = [s for s in samples if s.idle_fraction is not None and s.idle_fraction < NO_IDLE]
         busy = measured(samples)
-        crowded = [s for s in samples if s.cpus and ((s.load1 or 0) > CROWDED * s.cpus or (s.runnable or 0) > CROWDED * s.cpus)]
+        loaded = [s for s in samples if s.cpus and (s.load1 or 0) > CROWDED * s.cpus]
+        # one look may have met the readers of this very capture
+        long = [s for s in samples if s.cpus and (s.runnable or 0) > CROWDED * s.cpus]
+        crowded = loaded or (long if len(long) > 1 else [])
         if not idle and (busy is None or busy < 1 - NO_IDLE):
             continue
         # engines spin while they wait: full CPUs alone are ordinary where their number is small and nobody queues for them
-        queued = bool(crowded) or any((s.runnable or 0) > 1 for s in idle) or any((s.pressure_some_avg10 or 0) > 10 for s in samples)
+        queued = (
+            bool(crowded)
+            or any((s.runnable or 0) > 1 for s in idle if not s.cpus)
+            or any((s.pressure_some_avg10 or 0) > 10 for s in samples)
+        )
         hungry = sorted((c for c in view.on_nodes(CpuSample) if c.node == node and (c.percent or 0) > 100), key=lambda c: -(c.percent or 0))
         share = busy if busy is not None else 1 - (idle[-1].idle_fraction or 0)
         yield view.finding(

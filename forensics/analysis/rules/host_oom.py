@@ -45,7 +45,7 @@ def evaluate(view: View) -> Iterator[Finding]:
         yield view.finding(
             "host-oom-kill",
             level,
-            title=f"{_killer(kill)} killed {who} ({victim}) for lack of memory at {iso(kill.at.earliest_ns if kill.at else None)}",
+            title=f"{killer(kill)} killed {who} ({victim}) for lack of memory at {iso(kill.at.earliest_ns if kill.at else None)}",
             because=[kill.ref, *refs, *(e.ref for e in view.kernel_feeding("host-oom-kill") if e.node == kill.node and e is not kill)],
             severity=Severity.CRITICAL if grave(role) else Severity.WARNING,
             role=role,
@@ -124,7 +124,7 @@ def _follows(kill: TimeRange, death: TimeRange) -> bool:
     return death.latest_ns - kill.earliest_ns >= -SLACK_NS and death.earliest_ns - kill.latest_ns <= NOTICED_NS
 
 
-def _killer(kill: KernelEvent) -> str:
+def killer(kill: KernelEvent) -> str:
     if kill.signature == "kernel-systemd-oomd-kill":
         return "systemd-oomd"
     if kill.signature == "kernel-earlyoom-kill":

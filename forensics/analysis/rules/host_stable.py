@@ -21,12 +21,15 @@ def evaluate(view: View) -> Iterator[Finding]:
         return
     unread = sorted(set(view.nodes) - {s.node for s in spans})
     limits = f"anything about {', '.join(unread)}, whose kernel log was not read" if unread else "failures that silence the kernel too"
+    early = [n for n in nodes if _ends_early(view, n, [s for s in quiet if s.node == n])]
     late = [n for n in nodes if _begins_late(view, [s for s in quiet if s.node == n])]
     if late:
         limits += f"; what the kernel of {', '.join(late)} said when the trouble began: the log that was read begins later"
+    if early:
+        limits += f"; what the kernel of {', '.join(early)} said when the trouble began: its log ends before, or it was silent"
     yield view.finding(
         "host-stable",
-        grade(observed=True, whole=not late),
+        grade(observed=True, whole=not late and not early),
         title=f"The kernel of {', '.join(nodes)} reported no grave Xid, machine check, OOM kill, hung task, reboot or link failure",
         because=[s.ref for s in quiet[:6]],
         nodes=nodes,
@@ -39,6 +42,14 @@ def _begins_late(view: View, spans: list[KernelSpan]) -> bool:
     onset = min((t.earliest_ns for t, _ in troubles(view)), default=None)
     begun = [s.at.earliest_ns for s in spans if s.at]
     return onset is not None and bool(begun) and min(begun) > onset
+
+
+def _ends_early(view: View, node: str, spans: list[KernelSpan]) -> bool:
+    """Whether the last line is older than the trouble, and nobody read the log after it began: somebody may have cut it there."""
+    onset = min((t.earliest_ns for t, _ in troubles(view)), default=None)
+    ended = [s.at.latest_ns for s in spans if s.at]
+    read = view.case.captured.get(node)
+    return onset is not None and bool(ended) and max(ended) < onset and (read is None or read.latest_ns < onset)
 
 
 def _rebooted(view: View, event: KernelEvent) -> bool:
