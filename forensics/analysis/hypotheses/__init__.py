@@ -64,14 +64,22 @@ def answers(
     root: str = "",
 ) -> list[Hypothesis]:
     """The ledgers of one engine: those that are always answered, and those that were asked for."""
+    ended = ended_ns(view) if troubled else None
     wanted = dict.fromkeys((*(s.name for s in suspicions() if s.always), *asked))
     out = []
     for text in wanted:
         name, _, argument = text.partition(":")
         suspicion = next(s for s in suspicions() if s.name == name)
-        ask = Ask(view, findings, onset, troubled, root, argument, seen)
+        ask = Ask(view, findings, onset, troubled, root, argument, ended, seen)
         out.append(_answer(suspicion, ask, seen, text, text in asked))
     return out
+
+
+def ended_ns(view: View) -> int | None:
+    """When the first part of an engine had ended, as its log or the kernel tells; None while all of it lives."""
+    ends = [h.at.earliest_ns for h in view.events("fatal", "worker-death", "death-told", "start-failed") if h.at]
+    gone = [s.at.earliest_ns for p in view.engine.processes if view.ended(p) and (s := view.state_of(p)) and s.at]
+    return min((*ends, *gone), default=None)
 
 
 def _answer(suspicion: Suspicion, ask: Ask, seen: Coverage, name: str, asked: bool) -> Hypothesis:
@@ -95,11 +103,14 @@ def _answer(suspicion: Suspicion, ask: Ask, seen: Coverage, name: str, asked: bo
         verdict = Grade.REFUTED
     else:
         verdict = Grade.NOT_ASSESSABLE
+    sentence = _sentence(nodes, unseen, told)
+    if verdict in (Grade.SUPPORTED, Grade.POSSIBLE) and ask.root and ask.root not in {e.finding for side, e in told if side == "for"}:
+        sentence += f" First to break was another: {ask.root}."
     return Hypothesis(
         name=name,
         claim=suspicion.claim.format(argument=ask.argument),
         verdict=verdict,
-        sentence=_sentence(nodes, unseen, told),
+        sentence=sentence,
         engine=ask.view.engine.id,
         asked=asked,
         supporting=tuple(e for side, e in told if side == "for"),

@@ -65,6 +65,8 @@ class Ask:
     root: str = ""
     """Id of the finding that broke first."""
     argument: str = ""
+    ended_ns: int | None = None
+    """When the first part of the engine had ended, where something is wrong."""
     seen: Coverage = field(default_factory=Coverage)
 
     # ---- time
@@ -80,16 +82,7 @@ class Ask:
 
     def outlasted(self, at: TimeRange | None) -> bool:
         """Whether the reading came after a part of the engine had ended: what that used is free again, and what it did is over."""
-        ended = self.ended_ns
-        return ended is not None and (at is None or at.earliest_ns > ended)
-
-    @property
-    def ended_ns(self) -> int | None:
-        if not self.troubled:
-            return None
-        ends = [h.at.earliest_ns for h in self.view.events("fatal", "worker-death", "death-told", "start-failed") if h.at]
-        gone = [s.at.earliest_ns for p in self.view.engine.processes if self.view.ended(p) and (s := self.view.state_of(p)) and s.at]
-        return min((*ends, *gone), default=None)
+        return self.ended_ns is not None and (at is None or at.earliest_ns > self.ended_ns)
 
     def decides(self, at: TimeRange | None, window_s: float = NEAR_S) -> bool:
         """Whether a reading that shows nothing wrong can refute: taken near the onset, and before anything had ended."""
@@ -121,7 +114,7 @@ class Ask:
     # ---- what was read
 
     def on(self, node: str, kind: type[O]) -> list[O]:
-        return [o for o in self.view.on_nodes(kind) if o.node == node]
+        return [] if self.view.past else self.view.case.on(node, kind)
 
     def heard(self, node: str) -> LogSpan | None:
         """A log of this node that goes over the onset: what is always printed, and is not there, did not happen."""
@@ -142,7 +135,7 @@ class Ask:
 
     def absent(self, source: str, node: str) -> bool:
         """Whether the capture looked for this source on the node and there is none (a machine without GPUs, without sensors)."""
-        tried = [a.outcome for n, a in self.view.case.attempts if n == node and a.collector == source]
+        tried = [a.outcome for a in self.view.case.attempts_of(node, source)]
         return bool(tried) and all(o is Outcome.ABSENT for o in tried)
 
     def of(self, *ids: str, node: str = "") -> list[Finding]:

@@ -120,7 +120,9 @@ def _kv(ask: Ask) -> Iterator[Told]:
     # the gauge and the stats line stand at their last value while nothing moves
     known = [s for s in ask.view.progress.samples if s.kv_usage is not None and ask.near(s.at, NEAR_MEMORY_S)]
     if not known:
-        yield unread(KV)
+        # whose metrics were read and hold no gauge of it has none
+        if not any(s.via == "metrics" for s in ask.view.progress.samples) or any(s.kv_usage is not None for s in ask.view.progress.samples):
+            yield unread(KV)
         return
     most: ProgressSample = max(known, key=lambda s: (s.kv_usage or 0, s.waiting or 0))
     figure = f"the KV cache was at most {most.kv_usage or 0:.0%} full"
