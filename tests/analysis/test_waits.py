@@ -222,6 +222,33 @@ def test_a_single_slot_is_incompatible_only_where_an_overlapping_pass_failed_at_
     assert tell(s).grade("execution-mode-incompatible") is None
 
 
+@pytest.mark.parametrize(
+    ("code", "mode", "grade"),
+    [
+        ("self.pending.put_nowait(step)", True, "established"),
+        ("self.other.put_nowait(step)", True, "supported"),  # which queue refused was not seen
+        ("self.pending.put_nowait(step)", False, None),  # one pass at a time
+        ("self.pending.put_nowait(step)", None, None),  # nothing says in which mode it runs
+    ],
+)
+def test_a_pass_refused_by_a_single_slot_under_overlapping_passes_is_established(scene, tell, code, mode, grade):
+    s = scene()
+    s.hang(0, WORKER_IDLES)
+    s.traceback(-20, "Worker_TP0", WORKER, "WorkerProc hit an exception.", "queue.Full", code=code)
+    if mode:  # its threads tell the mode, too
+        s.everywhere(WORKER, WORKER_IDLES)
+        s.everywhere(WORKER, ["Queue.get (queue.py)"], thread="WorkerAsyncOutputCopy")
+    s.unread = {WORKER, WORKER + 1} if mode is None else set()
+    values = [] if mode is None else [{"name": "async_scheduling", "expr": "y", "type": "bool", "value": mode}]
+    s.objects[WORKER] = {"values": values, "queues": [queue(depth=1, maxsize=1)]}
+    told = tell(s)
+    assert told.grade("execution-mode-incompatible") == grade
+    if grade:
+        found = told.by_id["execution-mode-incompatible"]
+        assert {r.source.partition("/")[0] for r in found.because} == {"objects", "rpclogs"}
+        assert any("async_scheduling" in r.quote for r in found.because) and any('"maxsize": 1' in r.quote for r in found.because)
+
+
 def test_an_overlapping_pass_that_waits_at_a_single_slot_is_supported(scene, tell):
     s = scene()
     s.hang(1, IN_PUT)

@@ -118,7 +118,10 @@ class Ask:
 
     def heard(self, node: str) -> LogSpan | None:
         """A log of this node that goes over the onset: what is always printed, and is not there, did not happen."""
-        return next((s for s in self.on(node, LogSpan) if self._covers(s.first_ns, s.last_ns)), None)
+        # a log that was captured was read to its end, however long ago its last line was written
+        end = self.view.case.captured.get(node)
+        spans = self.on(node, LogSpan)
+        return next((s for s in spans if self._covers(s.first_ns, max(s.last_ns or 0, end.latest_ns if end else 0))), None)
 
     def kernel(self, node: str) -> KernelSpan | None:
         """The same of the kernel's log."""
@@ -143,7 +146,7 @@ class Ask:
         mine = [f for f in self.findings if f.id in ids and f.grade.strength > 0]
         return [f for f in mine if not node or not f.nodes or node in f.nodes]
 
-    def from_findings(self, part: str, *ids: str, node: str = "", decide: bool = True) -> Iterator[Told]:
+    def from_findings(self, part: str, *ids: str, node: str = "", decide: bool = True, window_s: float = NEAR_S) -> Iterator[Told]:
         """Findings as entries for the claim.
 
         One decides where it is at least supported, is no mere circumstance of another time, and lies near the onset. What
@@ -152,7 +155,7 @@ class Ask:
         for f in self.of(*ids, node=node):
             if f.role is FindingRole.TEARDOWN:
                 continue
-            timely = f.since is None or self.near(f.since, NEAR_MEMORY_S)
+            timely = f.since is None or self.near(f.since, window_s)
             firm = f.grade.strength >= Grade.SUPPORTED.strength and f.role is not FindingRole.CONTEXT
             yield (
                 "for",

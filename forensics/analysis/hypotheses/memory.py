@@ -21,7 +21,7 @@ BY_PART = {HOST: ("memory-exhaustion", *BEFORE), SHM: ("shm-exhausted", "shm-lea
 def evaluate(ask: Ask) -> Iterator[Told]:
     for node in ask.view.nodes:
         for part, ids in BY_PART.items():
-            yield from ask.from_findings(part, *ids, node=node)
+            yield from ask.from_findings(part, *ids, node=node, window_s=NEAR_MEMORY_S)
         samples = [m for m in ask.on(node, MemorySample) if m.total_bytes and m.available_bytes is not None]
         yield from _host(ask, node, [m for m in samples if m.scope == "host"])
         yield from _limit(ask, node)

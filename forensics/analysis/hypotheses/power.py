@@ -8,10 +8,6 @@ from forensics.analysis.hypotheses._contract import Ask, Suspicion, Told, entry,
 from forensics.model import GpuSample
 
 GPUS, GONE = "the GPUs' power", "the machine"
-CAP, SLOWDOWN, BRAKE = 0x4, 0x8, 0x80
-"""NVML clocks event reasons SwPowerCap, HwSlowdown (heat or power), HwPowerBrakeSlowdown."""
-AT_LIMIT = 0.9
-"""A GPU that draws this share of its limit is capped because it works: ordinary."""
 SECRETIVE = "GB10"
 """Its firmware lowers the limit (a weak supply) and shows no reason; its clock then stands between 500 and 850 MHz."""
 SLOW_MHZ = 850.0
@@ -19,37 +15,15 @@ SLOW_MHZ = 850.0
 
 def evaluate(ask: Ask) -> Iterator[Told]:
     for node in ask.view.nodes:
-        read = [g for g in ask.on(node, GpuSample) if g.throttle_bits is not None or g.power_watts is not None]
-        near = [g for g in read if ask.near(g.at)]
-        ordinary = any((g.throttle_bits or 0) & CAP and (g.power_watts or 0) >= AT_LIMIT * (g.power_limit_watts or 1e9) for g in near)
-        yield from ask.from_findings(GPUS, "power-brake", node=node)
-        yield from ask.from_findings(GPUS, "power-capped", node=node, decide=not ordinary)
+        # a cap under full load is ordinary work: the rule then tells it as a mere circumstance
+        yield from ask.from_findings(GPUS, "power-brake", "power-capped", node=node)
         if ask.root in ("", "host-stopped-logging"):  # else it is known what stopped the machine
             yield from ask.from_findings(GONE, "host-stopped-logging", node=node, decide=False)
-        if ask.absent("gpu", node) or not read:
-            yield unread(GPUS if not ask.absent("gpu", node) else "power: nothing on this machine tells of it", node=node, part=GPUS)
-            continue
-        limited = _limited(ask, node, near)
-        yield from limited
-        if not limited and not ask.of("power-brake", "power-capped", node=node):
+        read = [g for g in ask.on(node, GpuSample) if g.throttle_bits is not None or g.power_watts is not None]
+        if not read:
+            yield unread("power: nothing on this machine tells of it" if ask.absent("gpu", node) else GPUS, node=node, part=GPUS)
+        elif not ask.of("power-brake", "power-capped", node=node):
             yield from _free(ask, node, ask.nearest(read))
-
-
-def _limited(ask: Ask, node: str, near: list[GpuSample]) -> list[Told]:
-    """GPUs whose clocks a limit of power holds down, where no rule has named them."""
-    told: list[Told] = []
-    for bit, words, finding, decides in (
-        (BRAKE, "a power brake slows it down", "power-brake", True),
-        (SLOWDOWN, "the hardware slows it down, for heat or power", "power-brake", False),
-        (CAP, "its power is capped", "power-capped", False),
-    ):
-        held = [g for g in near if (g.throttle_bits or 0) & bit]
-        if held and not told and not ask.of(finding, node=node):
-            draw = f", {held[0].power_watts:.0f} W" if held[0].power_watts is not None else ""
-            limit = f" of {held[0].power_limit_watts:.0f} W" if draw and held[0].power_limit_watts else ""
-            text = f"GPU {held[0].index}: {words}{draw}{limit} {ask.when(held[0].at)}"
-            told.append(("for", entry(text, node=node, part=GPUS, decides=decides, ref=held[0].ref)))
-    return told
 
 
 def _free(ask: Ask, node: str, near: list[GpuSample]) -> Iterator[Told]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from forensics.analysis import mode
@@ -9,7 +10,7 @@ from forensics.analysis.rules._contract import CannotTell, Rule, grade
 from forensics.analysis.rules._raised import worker_exceptions
 from forensics.analysis.rules._victims import REFUSALS
 from forensics.analysis.view import View
-from forensics.model import EngineProcess, Finding, FindingRole, LiveValue, QueueDepth, Severity
+from forensics.model import EngineProcess, Finding, FindingRole, LiveValue, LogHit, QueueDepth, Severity
 
 _SIZES = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
 
@@ -46,7 +47,7 @@ def _mode(view: View, said: list[mode.Reading]) -> Finding:
 
 def _incompatible(view: View, effective: list[mode.Reading]) -> Iterator[Finding]:
     """Room for one, at which a worker failed or its main thread waits without end, while several passes are under way."""
-    raised = {(p.info.node, p.pid) for hit, p in worker_exceptions(view) if p and hit.fields.get("exc_type") in REFUSALS}
+    refused = {(p.info.node, p.pid): hit for hit, p in worker_exceptions(view) if p and hit.fields.get("exc_type") in REFUSALS}
     for worker in view.standing:
         mine = (worker.info.node, worker.pid)
         single = [q for q in view.of(QueueDepth) if q.kind == "live" and (q.node, q.pid) == mine and q.capacity == 1 and q.depth == 1]
@@ -55,17 +56,34 @@ def _incompatible(view: View, effective: list[mode.Reading]) -> Iterator[Finding
         same = [q for q in waiting if q.address == waiting[-1].address]
         if len({q.sample for q in same}) > 1 and view.fresh(same[-1]):
             yield _single(view, worker, same[-1], "waits for room in it", effective, observed=False)
-        elif mine in raised and single:
-            yield _single(view, worker, single[-1], "was refused by it", effective, observed=True)
+        elif (hit := refused.get(mine)) and single:
+            named = [q for q in single if _names(hit, q)]
+            # which of its queues refused is seen where the line that raised names it
+            yield _single(view, worker, (named or single)[-1], "was refused by it", effective, observed=bool(named), line=hit)
 
 
-def _single(view: View, worker: EngineProcess, queue: QueueDepth, what: str, effective: list[mode.Reading], observed: bool) -> Finding:
+def _names(hit: LogHit, queue: QueueDepth) -> bool:
+    """Whether the line that raised is about this queue: "self.pending.put_nowait(x)" and "pending (tables.py:9)"."""
+    name = queue.queue.partition(" (")[0].rpartition(".")[2]
+    return bool(name) and re.search(rf"\b{re.escape(name)}\.put", hit.fields.get("exc_code", "")) is not None
+
+
+def _single(
+    view: View,
+    worker: EngineProcess,
+    queue: QueueDepth,
+    what: str,
+    effective: list[mode.Reading],
+    *,
+    observed: bool,
+    line: LogHit | None = None,
+) -> Finding:
     return view.finding(
         "execution-mode-incompatible",
         # a hand-over with room for one is legitimate as long as somebody takes
         grade(observed=observed and effective[0].certain, agreeing=2),
         title=f"{view.name(worker)} runs overlapping passes over room for one: {queue.queue} holds 1 of 1, and a pass {what}",
-        because=[queue.ref, *(r.ref for r in effective)],
+        because=[queue.ref, *([line.ref] if line else []), *(r.ref for r in effective)],
         severity=Severity.CRITICAL,
         role=FindingRole.CASCADE,
         processes=[worker],
