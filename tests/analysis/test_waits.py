@@ -245,7 +245,7 @@ def test_a_pass_refused_by_a_single_slot_under_overlapping_passes_is_established
     assert told.grade("execution-mode-incompatible") == grade
     if grade:
         found = told.by_id["execution-mode-incompatible"]
-        assert {r.source.partition("/")[0] for r in found.because} == {"objects", "rpclogs"}
+        assert {r.source.partition("/")[0] for r in found.because} == {"objects", "rpclogs", "stacks"}
         assert any("async_scheduling" in r.quote for r in found.because) and any('"maxsize": 1' in r.quote for r in found.because)
 
 
