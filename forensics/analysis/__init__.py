@@ -4,14 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from forensics.model import Report
 
+if TYPE_CHECKING:
+    from forensics.analysis.ownrules import OwnRules
 
-def analyze(paths: Sequence[str | Path], *, signature_folders: Sequence[str | Path] = (), hypotheses: Sequence[str] = ()) -> Report:
+
+def analyze(
+    paths: Sequence[str | Path],
+    *,
+    signature_folders: Sequence[str | Path] = (),
+    hypotheses: Sequence[str] = (),
+    own_rules: OwnRules | None = None,
+    timing: bool = False,
+) -> Report:
     """Analyse bundles, folders of bare files, single files or "-".
 
     signature_folders: an operator's own signatures, in force beside those that ship; one with a shipped id stands in its place.
+    own_rules: an operator's own rules, beside those that ship (forensics.analysis.ownrules.load).
+    timing: rule results tell how long each rule took.
     hypotheses: suspicions to answer beside those that are always answered: names of forensics.analysis.hypotheses.
     Returns one Report. Raises UnknownHypothesis for a name that is none of them, and NothingToAnalyze when no input holds anything
     that a parser knows.
@@ -27,7 +42,13 @@ def analyze(paths: Sequence[str | Path], *, signature_folders: Sequence[str | Pa
         if in_force.own:
             case.meta["signatures"] = in_force.words()
         case.unread += [f"signature not used: {b}" for b in in_force.broken]
-        return engine.judge(case, hypotheses)
+        case.timing = timing
+        if own_rules is not None:
+            case.own_rules = own_rules.rules
+        report = engine.judge(case, hypotheses)
+        if own_rules is not None and own_rules.broken:
+            report = msgspec.structs.replace(report, rules=(*report.rules, *own_rules.broken))
+        return report
 
 
 def __getattr__(name: str) -> object:

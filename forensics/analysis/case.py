@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -18,6 +18,9 @@ from forensics.model import (
     ProcessInfo,
     TimeRange,
 )
+
+if TYPE_CHECKING:
+    from forensics.analysis.rules import Rule
 
 COMM_CHARS = 15
 """The kernel keeps this much of a process name (TASK_COMM_LEN - 1); `top` shows no more."""
@@ -45,6 +48,10 @@ class Case:
     """Findings of each engine by its id, those of an earlier life that broke among them: for rules that compare engines."""
     _tried: dict[tuple[str, str], list[Attempt]] = field(default_factory=lambda: defaultdict(list))
     _tried_count: int = 0
+    own_rules: tuple[Rule, ...] = ()
+    """Rules of the operator, beside those that ship."""
+    timing: bool = False
+    """Whether rule results tell how long each took."""
     _by_type: dict[type[Observation], list[Observation]] = field(default_factory=lambda: defaultdict(list))
     _by_node: dict[type[Observation], dict[str, list[Observation]]] = field(default_factory=dict)
     """Made when it is first asked for; forgotten when more is added."""

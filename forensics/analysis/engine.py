@@ -12,8 +12,9 @@ from forensics.analysis.case import Case
 from forensics.analysis.merge import merge
 from forensics.analysis.peers import peers_of
 from forensics.analysis.roots import choose_root, of_its_peers
-from forensics.analysis.rules import CannotTell, Rule, rules
+from forensics.analysis.rules import Rule, rules
 from forensics.analysis.rules.crashes import CRASHES
+from forensics.analysis.run import run_rule, run_rules
 from forensics.analysis.times import iso
 from forensics.analysis.view import View
 from forensics.engines import PROFILES
@@ -25,11 +26,9 @@ from forensics.model import (
     FindingRole,
     Grade,
     Hypothesis,
-    Outcome,
     Report,
     Root,
     RuleResult,
-    RuleStatus,
     Severity,
     StackNode,
     StackOutlier,
@@ -80,7 +79,7 @@ def judge(case: Case, asked: Sequence[str] = ()) -> Report:
     judged = [_examine(View(case, engine)) for engine in case.engines]
     hosts = _hosts(case)
     case.judged = {j.view.engine.id: [*j.findings, *j.before] for j in judged}
-    across = [r for r in rules() if r.across]
+    across = [r for r in _rules(case) if r.across]
     for j in judged:
         made, results = run_rules(j.view, across)
         j.findings, j.results = [*j.findings, *made], [*j.results, *results]
@@ -123,6 +122,10 @@ def judge(case: Case, asked: Sequence[str] = ()) -> Report:
     )
 
 
+def _rules(case: Case) -> tuple[Rule, ...]:
+    return (*rules(), *case.own_rules)
+
+
 def _placed(view: View) -> Iterator[stacks.Placed]:
     for p in view.engine.processes:
         for t in view.threads_of(p):
@@ -157,11 +160,11 @@ def _hosts(case: Case) -> tuple[list[Finding], list[RuleResult]]:
         return [], []
     # no processes and no name: only rules that ask about machines look at it
     nobody = EngineInstance(id="", kind=PROFILES[-1].name, nodes=bare)
-    return run_rules(View(case, nobody), [r for r in rules() if r.of_nodes])
+    return run_rules(View(case, nobody), [r for r in _rules(case) if r.of_nodes])
 
 
 def _examine(view: View) -> _Judged:
-    findings, results = run_rules(view, [r for r in rules() if not r.across])
+    findings, results = run_rules(view, [r for r in _rules(view.case) if not r.across])
     seen = view.coverage
     return _Judged(view, [_with_coverage(f, seen) for f in findings], results, seen, _broken_before(view))
 
@@ -200,7 +203,8 @@ def _broken_before(view: View) -> list[Finding]:
     """Findings of the newest earlier life that did not end well, as far as logs tell; each ended with that life at the latest."""
     for life in range(view.life - 1, max(-1, view.life - 1 - LIVES_BACK), -1):
         past = View(view.case, view.engine, life)
-        made = [f for rule in rules() if "log" in (*rule.requires, *rule.any_of) and not rule.across for f in run_rule(rule, past)[0]]
+        of_logs = [r for r in _rules(view.case) if "log" in (*r.requires, *r.any_of) and not r.across]
+        made = [f for rule in of_logs for f in run_rule(rule, past)[0]]
         if any(f.severity is Severity.CRITICAL and f.grade.strength >= Grade.SUPPORTED.strength for f in made):
             end = past.replaced_ns
             until = TimeRange(earliest_ns=end, latest_ns=end, basis="logged") if end is not None else None
@@ -215,52 +219,6 @@ def _up_again(view: View, verdict: Verdict, before: Sequence[Finding], root: Roo
     return Verdict(
         state=verdict.state, sentence=f"{verdict.sentence} Started again at {iso(view.begun_ns)}; before that: {_sentence(worst)}{broke}"
     )
-
-
-def run_rules(view: View, which: Sequence[Rule] | None = None) -> tuple[list[Finding], list[RuleResult]]:
-    """Run rules over one engine. A rule that breaks becomes ERRORED and the others go on."""
-    findings: list[Finding] = []
-    results = []
-    for rule in rules() if which is None else which:
-        made, result = run_rule(rule, view)
-        findings += made
-        results.append(result)
-    return findings, results
-
-
-def run_rule(rule: Rule, view: View) -> tuple[list[Finding], RuleResult]:
-    def result(status: RuleStatus, reason: str = "", missing: Sequence[str] = ()) -> RuleResult:
-        return RuleResult(rule=rule.name, status=status, engine=view.engine.id, reason=reason, missing=tuple(missing))
-
-    if reason := rule.applies(view):
-        return [], result(RuleStatus.NOT_APPLICABLE, reason)
-    outcomes = {s: view.outcome(s) for s in (*rule.requires, *rule.any_of)}
-    readable = {s for s, o in outcomes.items() if o in (Outcome.OK, Outcome.PARTIAL, Outcome.EMPTY)}
-    lacking = [s for s in rule.requires if s not in readable]
-    if rule.any_of and not readable & set(rule.any_of):
-        lacking += list(rule.any_of)
-    if lacking:
-        # no such source on this node: the question does not arise; anything else: nobody looked
-        absent = all(outcomes[s] is Outcome.ABSENT for s in lacking)
-        said = ", ".join(f"{s} {o.value if (o := outcomes[s]) else 'never collected'}" for s in dict.fromkeys(lacking))
-        return [], result(RuleStatus.NOT_APPLICABLE if absent else RuleStatus.INCONCLUSIVE, said, [] if absent else lacking)
-    try:
-        made = list(rule.evaluate(view))
-    except CannotTell as why:
-        return [], result(RuleStatus.INCONCLUSIVE, str(why), why.missing)
-    except Exception as error:
-        return [], result(RuleStatus.ERRORED, f"{type(error).__name__}: {error}")
-    undeclared = {f.id for f in made if f.id.split("/")[0] not in rule.emits}
-    if undeclared:
-        return [], result(RuleStatus.ERRORED, f"made findings that it does not declare: {', '.join(sorted(undeclared))}")
-    if made:
-        return made, result(RuleStatus.FIRED, ", ".join(dict.fromkeys(f.id for f in made)))
-    partial = [s for s in rule.requires if not (o := outcomes[s]) or not o.seen]
-    if rule.any_of and not any((o := outcomes[s]) and o.seen for s in rule.any_of):
-        partial += list(rule.any_of)
-    if partial:
-        return [], result(RuleStatus.INCONCLUSIVE, "not all of it was seen: " + ", ".join(partial), partial)
-    return [], result(RuleStatus.CLEAR)
 
 
 def _with_coverage(finding: Finding, seen: Coverage) -> Finding:

@@ -36,12 +36,21 @@ _MOST_NAMED = 20
 
 
 def analyze_command(
-    paths: list[str], out: Path | None, fmt: str, fail_on: str | None, signatures: Sequence[Path] = (), hypotheses: Sequence[str] = ()
+    paths: list[str],
+    out: Path | None,
+    fmt: str,
+    fail_on: str | None,
+    signatures: Sequence[Path] = (),
+    hypotheses: Sequence[str] = (),
+    rules: Sequence[Path] = (),
+    timing: bool = False,
 ) -> int:
     """Analyse `paths`, print the report in `fmt`, write report.json/.md/.html into `out`. Returns the exit status above.
 
     signatures: folders of the operator's own signatures, beside the standing one in the home directory.
     hypotheses: suspicions to answer in full, by name.
+    rules: folders of the operator's own rules, which are run; beside the standing one, if that is the operator's alone.
+    timing: the JSON report tells how long each rule took.
     """
     from forensics.report import UnsupportedFormat, check_format
 
@@ -59,14 +68,26 @@ def analyze_command(
     if strangers := [str(f) for f in signatures if not f.is_dir()]:
         return _usage("--signatures: no such directory: " + ", ".join(strangers))
 
-    from forensics.analysis import analyze
+    if strangers := [str(f) for f in rules if not f.is_dir()]:
+        return _usage("--rules: no such directory: " + ", ".join(strangers))
+
+    from forensics.analysis import analyze, ownrules
     from forensics.analysis.hypotheses import UnknownHypothesis
     from forensics.analysis.ingest import NothingToAnalyze
     from forensics.analysis.signatures import home_folder
 
     standing = home_folder()
+    own_rules = ownrules.load(rules, ownrules.home_folder())
+    for note in own_rules.notes:
+        _say(note)
     try:
-        report = analyze(paths, signature_folders=[*([standing] if standing else ()), *signatures], hypotheses=hypotheses)
+        report = analyze(
+            paths,
+            signature_folders=[*([standing] if standing else ()), *signatures],
+            hypotheses=hypotheses,
+            own_rules=own_rules,
+            timing=timing,
+        )
     except UnknownHypothesis as error:
         return _usage(f"--hypothesis: {error}")
     except NothingToAnalyze as error:
@@ -74,6 +95,8 @@ def analyze_command(
         return NOTHING
     if own := report.meta.get("signatures"):
         _say(f"signatures: {own}")
+    if own_rules.rules:
+        _say(f"rules of your own: {', '.join(r.name for r in own_rules.rules)}")
     written = out is None or write_reports(report, out)
     _emit(report, fmt)
     gaps = incomplete(report, captured=is_capture(paths, report))
@@ -113,7 +136,7 @@ def incomplete(report: Report, *, captured: bool) -> list[str]:
         skipped = g.outcome is Outcome.SKIPPED and (not captured or "profile" in g.reason or g.reason == _NEVER_TRIED)
         if g.outcome.blind and not skipped:
             gaps.append(f"{g.source} of {g.who}: {' · '.join(p for p in (g.outcome.value, g.reason, g.cure and f'cure: {g.cure}') if p)}")
-    gaps += [f"rule {r.rule} broke: {r.reason}" for r in report.rules if r.status is RuleStatus.ERRORED]
+    gaps += [f"rule {r.origin or r.rule} broke: {r.reason}" for r in report.rules if r.status is RuleStatus.ERRORED]
     return gaps
 
 

@@ -98,11 +98,48 @@ def analyze(
             metavar="NAME",
         ),
     ] = None,
+    rules: Annotated[
+        list[Path] | None,
+        typer.Option(help="A folder of your own rules, which are run; beside ~/.config/forensics/rules. May be repeated.", metavar="DIR"),
+    ] = None,
+    timing: Annotated[bool, typer.Option("--timing", help="In JSON, how long each rule took.")] = False,
 ) -> None:
     """Say which rank broke first, what the others wait for, what was ruled out, and what nobody looked at."""
     from forensics.cli.analyze import analyze_command
 
-    raise typer.Exit(analyze_command(paths, out, fmt, fail_on, tuple(signatures or ()), tuple(hypothesis or ())))
+    raise typer.Exit(
+        analyze_command(paths, out, fmt, fail_on, tuple(signatures or ()), tuple(hypothesis or ()), tuple(rules or ()), timing)
+    )
+
+
+@app.command()
+def explain(
+    id: Annotated[str, typer.Argument(metavar="FINDING", help="The id of a finding, as a report shows it.")],
+    rules: Annotated[
+        list[Path] | None, typer.Option(help="A folder of your own rules, which are run. May be repeated.", metavar="DIR")
+    ] = None,
+    fmt: Annotated[str, typer.Option("--format", help="text or json.", metavar="FORMAT")] = "text",
+) -> None:
+    """What a finding means, what establishes it, when it is wrong, and what to do next."""
+    from forensics.cli.rules import explain_command
+
+    raise typer.Exit(explain_command(id, tuple(rules or ()), fmt))
+
+
+@app.command()
+def rules(
+    paths: Annotated[
+        list[str] | None, typer.Argument(metavar="[PATH...]", help="Bundles or logs: what each rule says of them, and how long it took.")
+    ] = None,
+    rules: Annotated[
+        list[Path] | None, typer.Option(help="A folder of your own rules, which are run. May be repeated.", metavar="DIR")
+    ] = None,
+    fmt: Annotated[str, typer.Option("--format", help="text or json.", metavar="FORMAT")] = "text",
+) -> None:
+    """All findings of the catalogue, which rule makes each, and which have none yet and why."""
+    from forensics.cli.rules import rules_command
+
+    raise typer.Exit(rules_command(tuple(paths or ()), tuple(rules or ()), fmt))
 
 
 signatures_app = typer.Typer(

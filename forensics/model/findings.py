@@ -48,6 +48,8 @@ class Finding(Record, frozen=True, kw_only=True, omit_defaults=True):
     pids: tuple[int, ...] = ()
     since: TimeRange | None = None
     until: TimeRange | None = None
+    origin: str = ""
+    """The file of the operator's own rule that made it; "" for a rule that ships with the tool."""
 
 
 class RuleStatus(str, enum.Enum):
@@ -71,6 +73,10 @@ class RuleResult(Record, frozen=True, kw_only=True, omit_defaults=True):
     engine: str = ""
     reason: str = ""
     missing: tuple[str, ...] = ()
+    origin: str = ""
+    """As of a Finding."""
+    seconds: float | None = None
+    """How long it took; differs from run to run, so the report's JSON has it only when asked."""
 
 
 class CoverageCell(Record, frozen=True, kw_only=True, omit_defaults=True):

@@ -182,6 +182,7 @@ def _finding(f: Finding) -> dict[str, Any]:
         "does_not_show": f.does_not_show,
         "would_settle": list(f.would_settle),
         "next_steps": list(f.next_steps),
+        "origin": f.origin or None,
     }
 
 
@@ -365,6 +366,8 @@ def _rule(result: RuleResult) -> dict[str, Any]:
         "engine": result.engine or None,
         "reason": result.reason,
         "missing": list(result.missing),
+        "origin": result.origin or None,
+        "seconds": None if result.seconds is None else round(result.seconds, 6),
     }
 
 

@@ -117,6 +117,7 @@ SHAPE = {
             "does_not_show": TEXT,
             "would_settle": [TEXT],
             "next_steps": [TEXT],
+            "origin": MAYBE,
         }
     ],
     "hypotheses": [
@@ -232,7 +233,9 @@ SHAPE = {
         }
     ],
     "waits_sentence": TEXT,
-    "rules": [{"rule": TEXT, "status": TEXT, "engine": MAYBE, "reason": TEXT, "missing": [TEXT]}],
+    "rules": [
+        {"rule": TEXT, "status": TEXT, "engine": MAYBE, "reason": TEXT, "missing": [TEXT], "origin": MAYBE, "seconds": (float, type(None))}
+    ],
     "inputs": [TEXT],
     "unread": [TEXT],
     "meta": dict,

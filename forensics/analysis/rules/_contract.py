@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -27,12 +27,36 @@ class CannotTell(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Text:
+    """What an expert at 3 a.m. should know of one finding id; `forensics explain ID` prints it."""
+
+    says: str
+    """What the finding means, in a sentence or two."""
+    establishes: str
+    """What must have been observed for grade established, or that it is never more than a lower grade."""
+    lower: str = ""
+    """What a lower grade of it means; "" where nothing is to be said beyond the general meaning of the grades."""
+    false_positives: str = ""
+    """When it is wrong or only looks right; "" where the rule's own words cover it."""
+    next_steps: tuple[str, ...] = ()
+    """What to do; a finding that its rule gives no steps of its own gets these."""
+    while_lasts: tuple[str, ...] = ()
+    """Further steps, apt only while it lasts: for a finding that has an end they come too late."""
+    over_nodes: tuple[str, ...] = ()
+    """The same, and apt only where the engine spans several nodes."""
+    references: tuple[str, ...] = ()
+    """Beside those of the rule."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Rule:
     """A claim that can be tested against the evidence of one engine (or of the nodes)."""
 
     name: str
-    emits: tuple[str, ...]
-    """Finding ids that it may make."""
+    texts: Mapping[str, Text] = field(default_factory=dict)
+    """What each finding id that it may make means."""
+    emits: tuple[str, ...] = ()
+    """Finding ids that it may make: those that it has texts for."""
     about: str
     """What it claims, one sentence."""
     requires: tuple[str, ...] = ()
@@ -50,6 +74,12 @@ class Rule:
     evaluate: Callable[[View], Iterable[Finding]]
     false_positives: str = ""
     references: tuple[str, ...] = ()
+    origin: str = ""
+    """The file of an operator's own rule; "" for one that ships with the tool."""
+
+    def __post_init__(self) -> None:
+        if not self.emits:
+            object.__setattr__(self, "emits", tuple(self.texts))
 
 
 def grade(
