@@ -83,24 +83,30 @@ def _asked(rule: Rule, view: View) -> tuple[list[Finding], RuleStatus, str, Sequ
 
 
 def _finished(finding: Finding, rule: Rule, view: View) -> Finding:
-    """A finding with the advice of its text, where its rule gave none, and with the mark of an operator's rule."""
+    """A finding with the advice of its text, and with the mark of an operator's rule."""
     if rule.origin:
         finding = msgspec.structs.replace(finding, origin=rule.origin, title=f"{finding.title} (by your own rule {rule.name})")
-    if finding.next_steps or finding.grade.strength < Grade.POSSIBLE.strength:
+    if finding.grade.strength < Grade.POSSIBLE.strength:
         return finding
     steps = advice(rule, finding, over_nodes=_spans_nodes(view))
-    return msgspec.structs.replace(finding, next_steps=steps) if steps else finding
+    return msgspec.structs.replace(finding, next_steps=steps) if steps != finding.next_steps else finding
 
 
 def advice(rule: Rule, finding: Finding, *, over_nodes: bool) -> tuple[str, ...]:
-    """The steps that the text of a finding gives, as far as they are apt. over_nodes: the engine spans several nodes."""
+    """What to do about a finding: its rule's own steps, else those of its text; and those that are apt as long as it lasts.
+
+    over_nodes: the engine spans several nodes.
+    """
     text = rule.texts.get(finding.id.split("/")[0])
     if text is None:
-        return ()
+        return finding.next_steps
     lasts = finding.until is None
-    return (*text.next_steps, *(text.while_lasts if lasts else ()), *(text.over_nodes if lasts and over_nodes else ()))
+    own = finding.next_steps or text.next_steps
+    return tuple(dict.fromkeys((*own, *(text.while_lasts if lasts else ()), *(text.over_nodes if lasts and over_nodes else ()))))
 
 
 def _spans_nodes(view: View) -> bool:
+    if not view.engine.id:
+        return False
     seen = view.coverage
-    return bool(view.engine.id) and len(set(seen.expected_nodes)) + seen.unseen_node_count > 1
+    return len(set(seen.expected_nodes)) + seen.unseen_node_count > 1

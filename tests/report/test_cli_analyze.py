@@ -26,7 +26,7 @@ def run(monkeypatch, tmp_path, capfd):
     """run(report, …) analyses a stand-in path, with `report` as what the analysis makes of it: (status, stdout, stderr)."""
 
     def call(report: Report | Exception, *, out=None, fmt="terminal", fail_on=None, path="node0.log"):
-        def analyze(paths, *, signature_folders=(), hypotheses=()):
+        def analyze(paths, *, signature_folders=(), hypotheses=(), own_rules=None, timing=False):
             assert list(paths) == [str(tmp_path / path)] and not signature_folders
             if isinstance(report, Exception):
                 raise report

@@ -39,11 +39,11 @@ class Text:
     false_positives: str = ""
     """When it is wrong or only looks right; "" where the rule's own words cover it."""
     next_steps: tuple[str, ...] = ()
-    """What to do; a finding that its rule gives no steps of its own gets these."""
+    """What to do; a finding for which its rule has no steps of its own gets these."""
     while_lasts: tuple[str, ...] = ()
-    """Further steps, apt only while it lasts: for a finding that has an end they come too late."""
+    """Steps that are added while it lasts: for a finding that has an end they come too late."""
     over_nodes: tuple[str, ...] = ()
-    """The same, and apt only where the engine spans several nodes."""
+    """The same, and only where the engine spans several nodes."""
     references: tuple[str, ...] = ()
     """Beside those of the rule."""
 

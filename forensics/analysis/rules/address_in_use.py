@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from forensics.analysis.rules._contract import Rule, grade
+from forensics.analysis.rules._advice import TOGETHER
+from forensics.analysis.rules._contract import Rule, Text, grade
 from forensics.analysis.rules._lived_on import served_after
 from forensics.analysis.view import View
 from forensics.model import Finding, FindingRole, LogHit, Severity
@@ -26,7 +27,6 @@ def evaluate(view: View) -> Iterator[Finding]:
             nodes=dict.fromkeys(h.node for h in taken),
             since=taken[0].at,
             does_not_show="anything about this job's health: it runs without the service, and a query at that port tells of the other job",
-            next_steps=["NCCL_RAS_ADDR gives this job a port of its own"],
         )
     refused = [h for h in view.feeding("address-in-use") if h.role == "root"]
     # what went on after it found another port
@@ -55,9 +55,25 @@ def _port(hits: list[LogHit]) -> str:
     return ""
 
 
+TEXTS = {
+    "address-in-use": Text(
+        says="A process of the engine could not bind the port that it needs, and the start ended with it.",
+        establishes="The bind error of the engine's own process (EADDRINUSE of c10d's store, of ZMQ or of the HTTP server).",
+        lower="Supported: the error is there, but not which process printed it.",
+        next_steps=("ss -ltnp on that node: who holds the port", "end what is left of the previous run, then start again"),
+        over_nodes=(TOGETHER,),
+    ),
+    "nccl-ras-port-taken": Text(
+        says="NCCL's status port was taken by another job on the node. NCCL goes on without it: the engine is not harmed.",
+        establishes="NCCL's own line about its RAS port.",
+        next_steps=("NCCL_RAS_ADDR gives this job a port of its own",),
+        references=("NCCL user guide, RAS: default localhost:28028",),
+    ),
+}
+
 RULE = Rule(
     name="address_in_use",
-    emits=("address-in-use", "nccl-ras-port-taken"),
+    texts=TEXTS,
     about="A process of the engine could not have the port that it needs.",
     requires=("log",),
     of_nodes=True,

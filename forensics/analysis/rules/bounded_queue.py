@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import msgspec
 
-from forensics.analysis.rules._contract import Rule, grade
+from forensics.analysis.rules._advice import QUEUE_OWNER
+from forensics.analysis.rules._contract import Rule, Text, grade
 from forensics.analysis.rules._raised import doubts, told_at, worker_exceptions
 from forensics.analysis.rules._victims import REFUSALS
 from forensics.analysis.times import iso
@@ -38,7 +39,6 @@ def evaluate(view: View) -> Iterator[Finding]:
             since=hit.at,
             does_not_show=f"{'' if read else unread + ', and '}why its consumer did not take; more memory would not have helped",
             would_settle=["the consumer thread's stack while the queue is full", *([] if read else [f"{unread}, read live"])],
-            next_steps=["find the consumer: a larger queue alone does not repair who owns the item"],
         )
 
 
@@ -49,9 +49,21 @@ def _read_live(view: View, process: EngineProcess | None) -> list[QueueDepth]:
     return [q for q in mine.values() if q.capacity and q.depth >= q.capacity]
 
 
+TEXTS = {
+    "bounded-queue-overflow": Text(
+        says=(
+            "A queue with a bound in software refused an item (queue.Full) and the worker that put it failed. More memory would not "
+            "have helped."
+        ),
+        establishes="The exception of the put in a worker's traceback; capacity and depth are told when they were read.",
+        lower="Supported: the engine says only that a worker failed with an empty reason, which is how queue.Full looks.",
+        next_steps=(QUEUE_OWNER,),
+    ),
+}
+
 RULE = Rule(
     name="bounded_queue",
-    emits=("bounded-queue-overflow",),
+    texts=TEXTS,
     about="A worker's put on a queue with a software bound failed because the queue was full.",
     requires=("log",),
     optional=("objects",),

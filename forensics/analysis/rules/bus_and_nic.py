@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from forensics.analysis.rules._contract import Rule
+from forensics.analysis.rules._contract import Rule, Text
 from forensics.analysis.rules._machine import first_at, grave, part
 from forensics.analysis.times import SECOND
 from forensics.analysis.view import View
@@ -55,13 +55,26 @@ def _finding(view: View, id: str, title: str, node: str, told: list[KernelEvent]
         nodes=[node],
         since=since,
         does_not_show="what device behind the port was hit" if id == "pcie-aer-fatal" else "which ranks used this card",
-        next_steps=["look at the device behind that address (lspci -t); reseat or replace it"],
     )
 
 
+TEXTS = {
+    "pcie-aer-fatal": Text(
+        says="The PCIe bus reported a fatal error: what hangs behind that port is lost until a reset.",
+        establishes="An AER line of the kernel that says Uncorrectable (Fatal), with the address.",
+        next_steps=("look at the device behind that address (lspci -t); reseat or replace it",),
+    ),
+    "nic-lost": Text(
+        says="A network card stopped answering its driver or left the bus.",
+        establishes="The driver's own line (health poll, device removed) in the kernel log.",
+        lower="Supported: the card was reset and came back.",
+        next_steps=("look at the device behind that address (lspci -t); reseat or replace it",),
+    ),
+}
+
 RULE = Rule(
     name="bus_and_nic",
-    emits=("pcie-aer-fatal", "nic-lost"),
+    texts=TEXTS,
     about="A fatal PCIe error was reported, or a network card was lost.",
     requires=("kernel",),
     of_nodes=True,

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from forensics.analysis import episodes
-from forensics.analysis.rules._contract import CannotTell, Rule, grade
+from forensics.analysis.rules._contract import CannotTell, Rule, Text, grade
 from forensics.analysis.stacks import STATES
 from forensics.analysis.view import View
 from forensics.model import CpuSample, Finding, FindingRole, FunctionShare, Severity
@@ -83,9 +83,26 @@ def _by_rate(view: View, named: set[tuple[str, int]]) -> Iterator[Finding]:
         )
 
 
+TEXTS = {
+    "busy-spin": Text(
+        says=(
+            "A thread burns a whole CPU by polling while requests are held. Cost, and at most an amplifier: the rank that spins is "
+            "usually the victim that waits."
+        ),
+        establishes="At least 90 % of a CPU for that thread, with the same polling frame, in all samples.",
+        lower="Supported: the CPU time is the process's, and no stack says which place it is.",
+        next_steps=("look at what it waits for, not at the spinning thread",),
+    ),
+    "idle-cpu-spin": Text(
+        says="A thread polls at full speed while the engine is idle: heat and power, not a fault.",
+        establishes="As busy-spin, with nothing outstanding.",
+        next_steps=("on a machine whose CPU and GPU share cooling or power, let it sleep instead of polling",),
+    ),
+}
+
 RULE = Rule(
     name="busy_spin",
-    emits=("busy-spin", "idle-cpu-spin"),
+    texts=TEXTS,
     about="A thread uses at least 90 % of a CPU at the same polling place in all samples, or a process does while nothing is outstanding.",
     requires=("cpu",),
     optional=("stacks", "log"),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from forensics.analysis.rules._contract import Rule, grade
+from forensics.analysis.rules._advice import EVIDENCE_FIRST, NO_LONGER_LIMIT
+from forensics.analysis.rules._contract import Rule, Text, grade
 from forensics.analysis.view import View
 from forensics.model import EngineProcess, Finding, FindingRole, Grade, Severity
 from forensics.model.graph import cycles
@@ -39,9 +40,21 @@ def _title(view: View, names: list[str], who: list[EngineProcess]) -> str:
     return f"A circle of waits{where} that nothing inside it can end: " + " → ".join([*names, names[0]])
 
 
+TEXTS = {
+    "circular-wait": Text(
+        says="Threads or ranks wait for each other in a circle: none of them can go on by itself.",
+        establishes=(
+            "Every edge of the circle was observed: a lock with its holder, a queue with its consumer, a collective with the missing rank."
+        ),
+        lower="Possible: at least one edge of the circle is only likely.",
+        next_steps=("break the circle at the edge that the code can do without", NO_LONGER_LIMIT),
+        while_lasts=(EVIDENCE_FIRST,),
+    ),
+}
+
 RULE = Rule(
     name="circular_wait",
-    emits=("circular-wait",),
+    texts=TEXTS,
     about="Threads or ranks wait for each other in a circle.",
     requires=("stacks",),
     optional=("objects",),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from forensics.analysis.rules._advice import RACE, TOGETHER
 from forensics.analysis.rules._comm_init import SEEN_S, STUCK_S, Open, inside, refs, silent_since, since, unfinished
-from forensics.analysis.rules._contract import Rule, grade
+from forensics.analysis.rules._contract import Rule, Text, grade
 from forensics.analysis.rules._lived_on import served, served_after
 from forensics.analysis.rules._positions import stuck, world
 from forensics.analysis.times import SECOND, duration, iso
@@ -91,9 +92,25 @@ def _listed(ranks: tuple[int, ...]) -> str:
     return ", ".join(map(str, ranks[:12])) + (", …" if len(ranks) > 12 else "")
 
 
+TEXTS = {
+    "comm-init-stuck": Text(
+        says=(
+            "Ranks began to create a communicator and never finished. Nothing in NCCL or in torch's watchdog limits this: it can stand "
+            "for ever."
+        ),
+        establishes="Init START without Init COMPLETE on named ranks, or their stacks inside the creation in two samples.",
+        lower="Supported: the log ends inside the creation, and nothing tells that time went on.",
+        next_steps=(
+            "look at the ranks without an Init START first: the others wait for them",
+            "NCCL_DEBUG=INFO, and compare the interface that each rank chose (NCCL_SOCKET_IFNAME, NCCL_IB_HCA)",
+        ),
+        over_nodes=(TOGETHER, RACE),
+    ),
+}
+
 RULE = Rule(
     name="comm_init",
-    emits=("comm-init-stuck",),
+    texts=TEXTS,
     about="Ranks began to create a communicator and none, or not all, of them finished.",
     any_of=("log", "stacks"),
     of_nodes=True,

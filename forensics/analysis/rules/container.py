@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from forensics.analysis.rules._contract import Rule
+from forensics.analysis.rules._contract import Rule, Text
 from forensics.analysis.times import iso
 from forensics.analysis.view import View
 from forensics.model import ContainerStatus, Finding, FindingRole, Grade, PlatformEvent, Severity
@@ -64,7 +64,6 @@ def _evicted(view: View) -> Iterator[Finding]:
         nodes=list(dict.fromkeys(p.node for p in gone)),
         since=next((p.at for p in gone if p.at), None),
         does_not_show="who used up what the node lacked: the pod that is evicted is the one that may go first",
-        next_steps=["give the pod requests that it keeps to, and look at what else ran on the node"],
     )
 
 
@@ -73,9 +72,22 @@ def _applies(view: View) -> str:
     return "" if told else "no platform told of a container"
 
 
+TEXTS = {
+    "container-restarted": Text(
+        says="The platform restarted the container that the engine runs in.",
+        establishes="The pod's own status or event: its restart count, with the state that the previous container ended in.",
+        next_steps=("kubectl logs --previous and kubectl describe pod, before the next restart overwrites them",),
+    ),
+    "pod-evicted": Text(
+        says="The platform evicted the pod: the node ran short of something and this pod was over its requests.",
+        establishes="The eviction in the pod's status or in an event, with its reason.",
+        next_steps=("give the pod requests that it keeps to, and look at what else ran on the node",),
+    ),
+}
+
 RULE = Rule(
     name="container",
-    emits=("container-restarted", "pod-evicted"),
+    texts=TEXTS,
     about="The container that the engine runs in was restarted by its platform.",
     applies=_applies,
     of_nodes=True,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from forensics.analysis.rules._contract import Rule, grade
+from forensics.analysis.rules._contract import Rule, Text, grade
 from forensics.analysis.times import SECOND, iso
 from forensics.analysis.view import View
 from forensics.model import Finding, FindingRole, LogHit, Severity
@@ -36,7 +36,6 @@ def evaluate(view: View) -> Iterator[Finding]:
         since=begun.at,
         does_not_show="that the engine had a fault of its own" + ("" if near else "; why the store did not answer: its log was not read"),
         would_settle=[] if near else ["the log of the store (etcd)"],
-        next_steps=["look at the store: disk latency, leader elections, network to it"],
     )
 
 
@@ -45,9 +44,17 @@ def _before(hit: LogHit, lost: LogHit) -> bool:
     return 0 <= seconds <= BEFORE_S
 
 
+TEXTS = {
+    "control-plane-lease-lost": Text(
+        says="A process lost its lease in the control plane's store and was cancelled, whether or not the engine was well.",
+        establishes="The process's own line that its lease expired or could not be kept.",
+        next_steps=("look at the store: disk latency, leader elections, network to it",),
+    ),
+}
+
 RULE = Rule(
     name="control_plane",
-    emits=("control-plane-lease-lost",),
+    texts=TEXTS,
     about="A process lost its lease in the control plane and was cancelled.",
     requires=("log",),
     of_nodes=True,

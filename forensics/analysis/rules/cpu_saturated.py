@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from forensics.analysis.rules._contract import Rule, grade
+from forensics.analysis.rules._contract import Rule, Text, grade
 from forensics.analysis.view import View
 from forensics.model import CpuSample, Finding, FindingRole, HostCpu, Severity
 
@@ -52,9 +52,21 @@ def measured(samples: list[HostCpu]) -> float | None:
     return ((ticks[-1][1] or 0) - (ticks[0][1] or 0)) / ((ticks[-1][2] or 0) - (ticks[0][2] or 0))
 
 
+TEXTS = {
+    "cpu-saturated": Text(
+        says="The node had less than a tenth of its CPU time idle, and tasks queued for it. An amplifier unless something shows more.",
+        establishes="Counts of CPU time over the interval, with tasks that wait to run, in the samples of the incident.",
+        lower="Supported: only one interval was seen.",
+        next_steps=(
+            "take away what spins before adding CPUs: see busy-spin",
+            "compare with a sample of a quiet hour: a stall itself makes ranks spin",
+        ),
+    ),
+}
+
 RULE = Rule(
     name="cpu_saturated",
-    emits=("cpu-saturated",),
+    texts=TEXTS,
     about="Less than a tenth of the node's CPU time was idle, and tasks queued for it.",
     requires=("cpu",),
     of_nodes=True,

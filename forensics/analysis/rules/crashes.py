@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from forensics.analysis import coverage
-from forensics.analysis.rules._contract import CannotTell, Rule, grade
+from forensics.analysis.rules._contract import CannotTell, Rule, Text, grade
 from forensics.analysis.times import iso
 from forensics.analysis.view import View
 from forensics.model import Finding, FindingRole, Grade, LogSpan, Severity
@@ -95,9 +95,22 @@ def _none(view: View) -> Finding:
     )
 
 
+TEXTS = {
+    "crash-on-other-node": Text(
+        says="Something crashed on a node, or in an engine, that nobody asked about. It may be older than the incident.",
+        establishes="A crash finding of that node's own log or kernel log.",
+        next_steps=("compare its time with the first event here before joining the two",),
+    ),
+    "no-crash-found": Text(
+        says="No crash was found, in the nodes and times that were read. It says nothing of any other.",
+        establishes="It is never more than a statement about what was read.",
+        lower="Supported: a log was cut or begins late.",
+    ),
+}
+
 RULE = Rule(
     name="crashes",
-    emits=("crash-on-other-node", "no-crash-found"),
+    texts=TEXTS,
     about="Whether anything crashed on any node that was read, this engine's or another's.",
     requires=("log",),
     across=True,

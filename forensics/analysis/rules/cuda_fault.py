@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from forensics.analysis.rules._contract import Rule
+from forensics.analysis.rules._contract import Rule, Text
 from forensics.analysis.rules._machine import grave, outlived, part
 from forensics.analysis.view import View
 from forensics.model import Finding, FindingRole, Grade, LogHit, Severity, TimeRange
@@ -45,7 +45,6 @@ def evaluate(view: View) -> Iterator[Finding]:
         does_not_show="which kernel did it: errors are reported at a later call"
         + ("" if alone else "; which rank was first: several report it"),
         would_settle=["the kernel log (Xid 13 or 31 names the GPU)", "a run with CUDA_LAUNCH_BLOCKING=1", "a GPU core dump"],
-        next_steps=["set CUDA_ENABLE_COREDUMP_ON_EXCEPTION=1 and compute-sanitizer on the shape that fails"],
     )
 
 
@@ -57,9 +56,21 @@ def _part(view: View, at: TimeRange | None) -> FindingRole:
     return FindingRole.ROOT if part(view, at) is not FindingRole.CONTEXT or at is None else FindingRole.CONTEXT
 
 
+TEXTS = {
+    "cuda-illegal-access": Text(
+        says="CUDA reported an access to memory that is not the program's; every later CUDA call of the process fails.",
+        establishes="The error in a worker's own line.",
+        lower="Supported: it is quoted from another rank.",
+        next_steps=(
+            "set CUDA_ENABLE_COREDUMP_ON_EXCEPTION=1 and compute-sanitizer on the shape that fails",
+            "do not blame the kernel in the traceback: launches are asynchronous, CUDA_LAUNCH_BLOCKING=1 names the right one",
+        ),
+    ),
+}
+
 RULE = Rule(
     name="cuda_fault",
-    emits=("cuda-illegal-access",),
+    texts=TEXTS,
     about="CUDA reported an access to memory that is not the program's.",
     requires=("log",),
     optional=("kernel",),

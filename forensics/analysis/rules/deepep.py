@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from forensics.analysis.rules._contract import Rule, grade
+from forensics.analysis.rules._contract import Rule, Text, grade
 from forensics.analysis.times import duration
 from forensics.analysis.view import View
 from forensics.model import Finding, FindingRole, LogHit, Severity
@@ -33,7 +33,6 @@ def evaluate(view: View) -> Iterator[Finding]:
         does_not_show="which rank did not come: those that print it are the ones that waited"
         + ("; something else had failed before" if earlier else ""),
         would_settle=["the logs of the ranks that do not print it", "stacks of every rank"],
-        next_steps=["look at the ranks that are silent, and at kernels compiled in their first dispatch"],
     )
 
 
@@ -41,9 +40,17 @@ def _failure(hit: LogHit) -> bool:
     return hit.event in ("exception", "worker-death", "fatal") or hit.signature in ("python-traceback", "cuda-error")
 
 
+TEXTS = {
+    "deepep-dispatch-timeout": Text(
+        says="DeepEP's dispatch or combine waited for other ranks until its limit ran out.",
+        establishes="DeepEP's own line. The ranks that print it are victims.",
+        next_steps=("look at the ranks that are silent, and at kernels compiled in their first dispatch",),
+    ),
+}
+
 RULE = Rule(
     name="deepep",
-    emits=("deepep-dispatch-timeout",),
+    texts=TEXTS,
     about="DeepEP's dispatch or combine reached its limit on some ranks.",
     requires=("log",),
     evaluate=evaluate,

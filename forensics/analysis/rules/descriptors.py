@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from forensics.analysis.rules._contract import Rule
+from forensics.analysis.rules._contract import Rule, Text
 from forensics.analysis.rules._machine import grave, outlived, part
 from forensics.analysis.view import View
 from forensics.model import Finding, FindingRole, Grade, LogHit, Severity, TimeRange
@@ -29,7 +29,6 @@ def evaluate(view: View) -> Iterator[Finding]:
             since=at,
             does_not_show="what the descriptors are: connections of clients, or ones that were never closed",
             would_settle=["ls -l /proc/PID/fd of that process", "its limits file"],
-            next_steps=["raise LimitNOFILE or ulimit -n of the service"],
         )
     gone = [h for h in view.feeding("ipc-objects-removed") if h.role == "root"]
     semaphores = [
@@ -55,7 +54,6 @@ def evaluate(view: View) -> Iterator[Finding]:
             since=at,
             does_not_show="who removed them: logind (RemoveIPC) when the user's last session ends, a cleaner, or a parent that ended",
             would_settle=["logind's RemoveIPC and Linger of that user", "whether a session of that user ended at that moment"],
-            next_steps=["loginctl enable-linger USER, or RemoveIPC=no"],
         )
 
 
@@ -70,9 +68,26 @@ def _what(hit: LogHit) -> str:
     return hit.fields.get("path") or "a semaphore, when a child process looked it up"
 
 
+TEXTS = {
+    "fd-exhausted": Text(
+        says="A process of the engine ran out of file descriptors.",
+        establishes="Its own error (Too many open files), and the limit where it was read.",
+        next_steps=(
+            "raise LimitNOFILE or ulimit -n of the service",
+            "count what is open (ls /proc/PID/fd): a leak comes back at any limit",
+        ),
+    ),
+    "ipc-objects-removed": Text(
+        says="Semaphores or shared memory were removed while the program used them, usually by logind when a user's last session ended.",
+        establishes="FileNotFoundError from SemLock or shared memory of a running parent, together with what removed them.",
+        lower="Supported: the objects are gone, but not by whose hand.",
+        next_steps=("loginctl enable-linger USER, or RemoveIPC=no",),
+    ),
+}
+
 RULE = Rule(
     name="descriptors",
-    emits=("fd-exhausted", "ipc-objects-removed"),
+    texts=TEXTS,
     about="File descriptors ran out, or semaphores and shared memory were removed under a running program.",
     requires=("log",),
     evaluate=evaluate,

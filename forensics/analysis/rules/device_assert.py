@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from forensics.analysis.rules._contract import Rule
+from forensics.analysis.rules._contract import Rule, Text
 from forensics.analysis.rules._machine import ENDS, grave, outlived, part
 from forensics.analysis.view import View
 from forensics.model import Finding, FindingRole, Grade, Severity
@@ -33,13 +33,20 @@ def evaluate(view: View) -> Iterator[Finding]:
         since=at,
         does_not_show="which request did it, and from where the wrong value came" + ("" if alone else "; which rank was first"),
         would_settle=["a run with CUDA_LAUNCH_BLOCKING=1: its traceback names the operation"],
-        next_steps=["compare token ids and lengths of the last requests with the vocabulary and max_model_len"],
     )
 
 
+TEXTS = {
+    "cuda-device-assert": Text(
+        says="An assertion in a GPU kernel failed, mostly an index out of range; the process has lost its GPU and must end.",
+        establishes="The assertion's line, or CUDA error 710 of that process.",
+        next_steps=("compare token ids and lengths of the last requests with the vocabulary and max_model_len",),
+    ),
+}
+
 RULE = Rule(
     name="device_assert",
-    emits=("cuda-device-assert",),
+    texts=TEXTS,
     about="An assertion in a GPU kernel failed, by which the process lost its GPU.",
     requires=("log",),
     of_nodes=True,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from forensics.analysis.rules._contract import Rule, grade
+from forensics.analysis.rules._advice import EVIDENCE_FIRST, TOGETHER
+from forensics.analysis.rules._contract import Rule, Text, grade
 from forensics.analysis.rules._divergence_counts import by_counts
 from forensics.analysis.rules._executor_places import by_places
 from forensics.analysis.rules._positions import need_witness
@@ -104,9 +105,23 @@ def _different(view: View, inside: list[Member], operations: set[str], whole: bo
     )
 
 
+TEXTS = {
+    "rank-divergence-collective": Text(
+        says=(
+            "While the engine stands still, ranks stand at different collectives, or one is outside the one that the others wait in. "
+            "That rank is where to look."
+        ),
+        establishes="Two stack samples, or flight recorder or RAS counts, of all concerned ranks.",
+        lower="Supported: one sample, or a rank that was not seen.",
+        next_steps=("look at the rank that is outside first: its stack, its last log lines, its node",),
+        while_lasts=(EVIDENCE_FIRST,),
+        over_nodes=(TOGETHER,),
+    ),
+}
+
 RULE = Rule(
     name="divergence",
-    emits=("rank-divergence-collective",),
+    texts=TEXTS,
     about="While the engine stands still, one rank is outside the collective that its peers wait in, or they stand at different ones.",
     optional=("stacks", "log", "metrics"),
     of_nodes=True,

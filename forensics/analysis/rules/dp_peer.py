@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from forensics.analysis.rules._contract import Rule, grade
+from forensics.analysis.rules._advice import TOGETHER
+from forensics.analysis.rules._contract import Rule, Text, grade
 from forensics.analysis.stacks import IDLE, ThreadView, frame_text, place
 from forensics.analysis.times import SECOND
 from forensics.analysis.view import View
@@ -143,9 +144,19 @@ def _finding(view: View, out: list[int], told: str, refs: list[EvidenceRef], wor
     )
 
 
+TEXTS = {
+    "dp-peer-missing-from-collective": Text(
+        says="A data-parallel engine never joined the wave, and the others wait for it in a collective although it has no work.",
+        establishes="Stacks of that engine outside the wave, or the coordinator's wave lines.",
+        lower="Supported: only the others' stacks were seen.",
+        next_steps=("look at the log of the missing engine from the moment its last wave ended",),
+        over_nodes=(TOGETHER,),
+    ),
+}
+
 RULE = Rule(
     name="dp_peer",
-    emits=("dp-peer-missing-from-collective",),
+    texts=TEXTS,
     about="One data-parallel engine never joined the wave in which the others wait for it.",
     any_of=("stacks", "log"),
     applies=_applies,

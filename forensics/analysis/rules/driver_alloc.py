@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from forensics.analysis.rules._contract import Rule
+from forensics.analysis.rules._contract import Rule, Text
 from forensics.analysis.rules._machine import first_at, grave, part
 from forensics.analysis.rules._silence import Silence, silences
 from forensics.analysis.times import SECOND, iso
@@ -55,7 +55,6 @@ def evaluate(view: View) -> Iterator[Finding]:
                 since=silence.at,
                 does_not_show="the wedge itself: a machine that is wedged writes nothing",
                 would_settle=["a serial console or netconsole during the next one"],
-                next_steps=["leave more memory free: lower gpu_memory_utilization, no swap, a smaller batch"],
             )
 
 
@@ -72,9 +71,27 @@ def _own_memory(view: View, node: str) -> bool:
     return (bool(named) and not any(_SHARED.search(g.name) for g in named)) or any(g.memory_total_bytes for g in gpus)
 
 
+TEXTS = {
+    "driver-alloc-failure": Text(
+        says="The GPU driver could not get memory for itself.",
+        establishes="Its own NV_ERR_NO_MEMORY line in the kernel log.",
+        next_steps=("leave more memory free: lower gpu_memory_utilization, no swap, a smaller batch",),
+    ),
+    "host-wedge-unified-memory": Text(
+        says=(
+            "On a machine whose CPU and GPU share memory, the driver ran out of it and the whole host froze. The kernel prints no OOM "
+            "line for this."
+        ),
+        establishes="The driver's allocation failure and then silence of the whole host, on a machine with unified memory.",
+        lower="Supported: the silence was seen, but not that memory is shared.",
+        next_steps=("leave more memory free: lower gpu_memory_utilization, no swap, a smaller batch",),
+        references=("open-gpu-kernel-modules issue 1358",),
+    ),
+}
+
 RULE = Rule(
     name="driver_alloc",
-    emits=("driver-alloc-failure", "host-wedge-unified-memory"),
+    texts=TEXTS,
     about="The GPU driver failed to allocate memory, and whether the host froze of it.",
     requires=("kernel",),
     optional=("memory", "gpu"),

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from forensics.analysis.rules._advice import EVIDENCE_FIRST, RACE, TOGETHER
 from forensics.analysis.rules._afterwards import Gone
 from forensics.analysis.rules._afterwards import gone as afterwards
-from forensics.analysis.rules._contract import CannotTell, Rule, grade
+from forensics.analysis.rules._contract import CannotTell, Rule, Text, grade
 from forensics.analysis.times import iso
 from forensics.analysis.view import View
 from forensics.engines import PROFILES
@@ -67,7 +68,6 @@ def evaluate(view: View) -> Iterator[Finding]:
         does_not_show="whether it broke or was told to stop: no line says either"
         if silent
         else "the cause: the core's own line is often the last of the chain, and its reason may be empty",
-        next_steps=["restart all nodes of the engine together, never the head alone"],
     )
 
 
@@ -120,9 +120,25 @@ def _after_stop(view: View, at_ns: int) -> bool:
     return view.stopped_ns is not None and at_ns >= view.stopped_ns
 
 
+TEXTS = {
+    "engine-died": Text(
+        says=(
+            "The engine's core or executor ended while serving, and nobody had asked it to. It is where the story ends, not where it began."
+        ),
+        establishes="Its own fatal line, or its process gone while requests were held.",
+        lower="Supported: only the front says that its core is gone.",
+        next_steps=(
+            "look for the earliest ERROR of any worker: the core's own last line is often secondary (cancelled, a KeyError, "
+            "an empty reason)",
+        ),
+        while_lasts=(EVIDENCE_FIRST,),
+        over_nodes=(TOGETHER, RACE),
+    ),
+}
+
 RULE = Rule(
     name="engine_died",
-    emits=("engine-died",),
+    texts=TEXTS,
     about="The engine core (or its executor) ended fatally, or its process is gone, and nobody had asked it to stop.",
     any_of=("log", "process"),
     evaluate=evaluate,

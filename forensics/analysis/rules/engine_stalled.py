@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from forensics.analysis.rules._contract import CannotTell, Rule
+from forensics.analysis.rules._advice import EVIDENCE_FIRST, NO_LONGER_LIMIT, RACE, TOGETHER
+from forensics.analysis.rules._contract import CannotTell, Rule, Text
 from forensics.analysis.view import View
 from forensics.model import Finding, FindingRole, Severity, ThreadStack
 
@@ -27,18 +28,30 @@ def evaluate(view: View) -> Iterator[Finding]:
         until=stall.until,
         does_not_show="; ".join((*stall.unsure, *filter(None, [stall.vague]))) or "which rank broke first: see who waits for whom",
         would_settle=["a second capture a minute later"] if stall.unsure else [],
-        next_steps=[
-            "capture every node before restarting anything: the restart destroys the evidence",
-            "then restart all nodes of the engine together, never the head alone",
-        ]
-        if stall.until is None
-        else [],
     )
 
 
+TEXTS = {
+    "engine-stalled": Text(
+        says="Work is outstanding and nothing advances. It says that it stands still, never why.",
+        establishes=(
+            "Two samples of progress evidence without movement while work is held: iteration counter, unread ring slots, identical "
+            "stacks, open connections; or a stats line with running requests and no tokens that repeats, or is followed by silence and "
+            "a timeout."
+        ),
+        lower="Supported: movement or held work was seen only once. Possible: the evidence ends before a second look.",
+        while_lasts=(
+            EVIDENCE_FIRST,
+            "look at who waits for whom: the rank that spins is the victim, the culprit is stopped, asleep or idle",
+            NO_LONGER_LIMIT,
+        ),
+        over_nodes=(TOGETHER, RACE),
+    ),
+}
+
 RULE = Rule(
     name="engine_stalled",
-    emits=("engine-stalled",),
+    texts=TEXTS,
     about="The engine holds work and neither its counters nor its threads advance.",
     any_of=("metrics", "log", "stacks"),
     optional=("sockets", "process"),

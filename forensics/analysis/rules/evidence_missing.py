@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from forensics.analysis.rules._contract import Rule
+from forensics.analysis.rules._contract import Rule, Text
 from forensics.analysis.rules._rendezvous import UNSEEN, absences, unseen_nodes
 from forensics.analysis.view import View
 from forensics.model import EvidenceRef, Finding, Grade, LogSpan, Severity
@@ -66,9 +66,61 @@ def _finding(view: View, id: str, question: str, said: str, cures: list[str], re
     )
 
 
+TEXTS = {
+    "evidence-missing:log": Text(
+        says=(
+            "This source was denied, timed out or never collected. The question that it leaves open: what each rank said before it stopped."
+        ),
+        establishes="The outcome of the attempt, or that no attempt was made.",
+        next_steps=("name its log with --log, or take journalctl or kubectl logs --previous of that node",),
+    ),
+    "evidence-missing:stacks": Text(
+        says=(
+            "This source was denied, timed out or never collected. The question that it leaves open: where each thread stands, and so "
+            "which rank the others wait for."
+        ),
+        establishes="The outcome of the attempt, or that no attempt was made.",
+        next_steps=("run the capture as root or with CAP_SYS_PTRACE, while the processes still live",),
+    ),
+    "evidence-missing:metrics": Text(
+        says=(
+            "This source was denied, timed out or never collected. The question that it leaves open: whether the engine advances, and "
+            "how many requests it holds."
+        ),
+        establishes="The outcome of the attempt, or that no attempt was made.",
+        next_steps=("enable the engine's metrics, and check that this node reaches its port",),
+    ),
+    "evidence-missing:process": Text(
+        says=(
+            "This source was denied, timed out or never collected. The question that it leaves open: whether every rank is alive and "
+            "allowed to run."
+        ),
+        establishes="The outcome of the attempt, or that no attempt was made.",
+        next_steps=("run the capture on every node of the engine",),
+    ),
+    "evidence-missing:kernel": Text(
+        says=(
+            "This source was denied, timed out or never collected. The question that it leaves open: whether the machine itself had "
+            "trouble (Xid, OOM kill, link failure)."
+        ),
+        establishes="The outcome of the attempt, or that no attempt was made.",
+        next_steps=("journalctl -k as root, or CAP_SYSLOG: kernel.dmesg_restrict keeps others out",),
+    ),
+    "evidence-missing:memory": Text(
+        says="This source was denied, timed out or never collected. The question that it leaves open: whether memory ran out.",
+        establishes="The outcome of the attempt, or that no attempt was made.",
+        next_steps=("capture the node, or save /proc/meminfo and the container's memory.events",),
+    ),
+    "evidence-missing:cpu": Text(
+        says="This source was denied, timed out or never collected. The question that it leaves open: whether ranks spin or sleep.",
+        establishes="The outcome of the attempt, or that no attempt was made.",
+        next_steps=("capture while it stands still: one later look cannot tell",),
+    ),
+}
+
 RULE = Rule(
     name="evidence_missing",
-    emits=tuple(f"evidence-missing:{s}" for s in QUESTIONS),
+    texts=TEXTS,
     about="A source of evidence was denied, timed out or never collected.",
     evaluate=evaluate,
     false_positives="A source that does not exist on such a machine is told as absent by its collector, and not here.",

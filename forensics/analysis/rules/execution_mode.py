@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from forensics.analysis import mode
-from forensics.analysis.rules._contract import CannotTell, Rule, grade
+from forensics.analysis.rules._contract import CannotTell, Rule, Text, grade
 from forensics.analysis.rules._raised import worker_exceptions
 from forensics.analysis.rules._victims import REFUSALS
 from forensics.analysis.view import View
@@ -89,13 +89,31 @@ def _single(
         processes=[worker],
         since=view.stall.since if view.stall else queue.at,
         does_not_show="whether with room for more the passes would still mix up whose result is whose",
-        next_steps=["turn asynchronous scheduling off, or make the component own one slot for each pass under way"],
     )
 
 
+TEXTS = {
+    "execution-mode": Text(
+        says="Whether passes overlap (asynchronous scheduling, batch queue), with where it was read: live object, stack or log.",
+        establishes="Read in the running process. From a log it is what was asked for, and may not be what is in force.",
+        lower="Supported: read in a stack or in the log.",
+    ),
+    "execution-mode-incompatible": Text(
+        says="A component that has room for one pass at a time runs under overlapping passes: the second pass meets the first one's state.",
+        establishes=(
+            "The effective mode, and the component's own single slot, both read in the process; and a worker that failed or waits there."
+        ),
+        lower="Supported: one of the two was read in the log.",
+        next_steps=(
+            "turn asynchronous scheduling off, or make the component own one slot for each pass under way",
+            "a larger queue alone does not repair who owns the item",
+        ),
+    ),
+}
+
 RULE = Rule(
     name="execution_mode",
-    emits=("execution-mode", "execution-mode-incompatible"),
+    texts=TEXTS,
     about="Whether passes overlap, read in the running engine, and a single-slot component that they overlap over.",
     any_of=("objects", "stacks", "log"),
     applies=lambda view: "" if view.profile.delivery_threads else "this engine has no known modes",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from forensics.analysis.rules._contract import CannotTell, Rule
+from forensics.analysis.rules._contract import CannotTell, Rule, Text
 from forensics.analysis.rules._machine import grave, part, troubles
 from forensics.analysis.view import View
 from forensics.model import EvidenceRef, Finding, FindingRole, Grade, LinkCounter, Severity, TimeRange
@@ -112,9 +112,21 @@ def _within(moved: list[tuple[LinkCounter, LinkCounter]], onset: TimeRange | Non
     )
 
 
+TEXTS = {
+    "fabric-fault": Text(
+        says="A port of the fabric has errors: its counters moved, or its link went down.",
+        establishes="Error counters that moved between two readings over the incident, on a named port.",
+        lower="A timeout of NCCL or of a transfer is no fabric fault: with nothing but that it is possible at most.",
+        next_steps=(
+            "look at cable, transceiver and switch port of that end",
+            "read the counters again in a minute: what stands still is history",
+        ),
+    ),
+}
+
 RULE = Rule(
     name="fabric",
-    emits=("fabric-fault",),
+    texts=TEXTS,
     about="Error counters of a network port moved.",
     applies=lambda view: "" if view.on_nodes(LinkCounter) else "no counters of a network port were read",
     of_nodes=True,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from forensics.analysis.rules._contract import Rule, grade
+from forensics.analysis.rules._advice import EVIDENCE_FIRST
+from forensics.analysis.rules._contract import Rule, Text, grade
 from forensics.analysis.stacks import ThreadView, frame_text, motion, place
 from forensics.analysis.view import View
 from forensics.model import EngineProcess, Finding, FindingRole, Grade, Role, Severity
@@ -83,13 +84,22 @@ def _held(view: View, process: EngineProcess, holder: ThreadView, waiting: list[
         since=view.stall.since if view.stall else None,
         does_not_show="what the native code waits for",
         would_settle=["native frames of the holder"],
-        next_steps=["release the GIL around the blocking call (Py_BEGIN_ALLOW_THREADS, py::gil_scoped_release)"],
     )
 
 
+TEXTS = {
+    "gil-held": Text(
+        says="One thread holds Python's global lock in native code while other threads of the process wait for it.",
+        establishes="Two samples with the same owner at the same place and a waiter in take_gil.",
+        lower="Supported: one sample, or no native stack of a waiter.",
+        next_steps=("release the GIL around the blocking call (Py_BEGIN_ALLOW_THREADS, py::gil_scoped_release)",),
+        while_lasts=(EVIDENCE_FIRST,),
+    ),
+}
+
 RULE = Rule(
     name="gil_held",
-    emits=("gil-held",),
+    texts=TEXTS,
     about="In every sample the same thread owns the GIL at the same place, and others stand in native code that takes it.",
     requires=("stacks",),
     evaluate=evaluate,

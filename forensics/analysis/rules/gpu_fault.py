@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from forensics.analysis.rules._contract import Rule
+from forensics.analysis.rules._contract import Rule, Text
 from forensics.analysis.rules._gpu_kinds import KINDS, TIMED
 from forensics.analysis.rules._machine import bus_id, first_at, grave, named_process, outlived, part, ranks_of_gpu
 from forensics.analysis.view import View
@@ -90,7 +90,6 @@ def _of_gpu(view: View, node: str, bus: str, telling: list[KernelEvent], others:
             since=since,
             does_not_show="; ".join(s for s in (kind.limits, "" if ranks else "which rank runs on this GPU") if s),
             would_settle=[] if ranks else ["which rank runs on which PCI address: nvidia-smi with pids, or the launcher's map"],
-            next_steps=[kind.next],
         )
 
 
@@ -152,13 +151,50 @@ def _said_by_cuda(view: View, told: set[str]) -> Iterator[Finding]:
             ranks=sorted(ranks) if len(ranks) == 1 and sum(h.count for h in hits) == 1 else [],
             since=hits[0].at,
             would_settle=["the kernel log of this node"],
-            next_steps=[KINDS[id].next],
         )
 
 
+TEXTS = {
+    "gpu-off-bus": Text(
+        says="A GPU no longer answers on the PCIe bus.",
+        establishes="The driver's own line (Xid 79, fallen off the bus).",
+        next_steps=(
+            "drain and power-cycle the node",
+            "look at power and temperature of the minutes before: a GPU also falls off for want of either",
+        ),
+    ),
+    "gpu-ecc-contained": Text(
+        says="An uncorrectable memory error was contained to one program, which was ended. The GPU can go on.",
+        establishes="The driver's line (Xid 94), with the GPU.",
+        next_steps=("restart the engine; reset the GPU when drained",),
+    ),
+    "gpu-hardware-failure": Text(
+        says="The driver reports a failure of the GPU itself (uncontained ECC, GSP gone, remap failure and the like).",
+        establishes="The driver's line with an Xid that no program can cause.",
+        lower="Supported: CUDA said it, and the kernel log was not read.",
+        next_steps=("take the GPU out of service and reset it",),
+    ),
+    "gpu-nvlink-fault": Text(
+        says="The driver reports an NVLink error. Ranks on both ends are affected.",
+        establishes="The driver's line (Xid 74, 144 to 150) with GPU and link.",
+        next_steps=("reset the GPUs and the fabric",),
+    ),
+    "gpu-mmu-fault": Text(
+        says="A GPU memory fault (Xid 31): mostly a bug of the program, an access through a bad pointer.",
+        establishes="The driver's line, with GPU and process.",
+        next_steps=("look for the access",),
+    ),
+    "gpu-xid": Text(
+        says="The driver reports an Xid that is none of the kinds with a name of their own. Its number says who may be at fault.",
+        establishes="The driver's line, with its number.",
+        next_steps=("look the Xid up",),
+        references=("NVIDIA Xid catalogue",),
+    ),
+}
+
 RULE = Rule(
     name="gpu_fault",
-    emits=tuple(KINDS),
+    texts=TEXTS,
     about="The driver, or CUDA, reported a fault of a GPU.",
     any_of=("kernel", "log"),
     optional=("gpu",),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from forensics.analysis.rules._contract import Rule, grade
+from forensics.analysis.rules._contract import Rule, Text, grade
 from forensics.analysis.times import SECOND
 from forensics.analysis.view import View
 from forensics.model import EngineProcess, Finding, FindingRole, GpuSample, Role, Severity
@@ -71,9 +71,25 @@ def _polls(gpu: GpuSample, gpus: list[GpuSample]) -> bool:
     return gpu.power_watts < LOW_POWER * (gpu.power_limit_watts or max(before))
 
 
+TEXTS = {
+    "gpu-kernel-not-terminating": Text(
+        says="A kernel on the GPU seems never to end: the rank waits in synchronize while the GPU is busy at low power.",
+        establishes="A view from the GPU's side (core dump, cuda-gdb) that names the running kernel.",
+        lower=(
+            "Supported: two identical stacks in synchronize, frozen tokens, high utilisation, low power. A GPU that waits for the CPU "
+            "or for a peer looks the same."
+        ),
+        next_steps=("check power and clocks (caps, brakes, throttling) before suspecting the hardware",),
+        while_lasts=(
+            "before the restart, where one is allowed: a user-triggered GPU core dump or cuda-gdb -batch -ex 'info cuda "
+            "kernels' names the kernel",
+        ),
+    ),
+}
+
 RULE = Rule(
     name="gpu_kernel",
-    emits=("gpu-kernel-not-terminating",),
+    texts=TEXTS,
     about="A rank stands in a GPU synchronisation in two samples while its GPU is busy at low power and no token comes.",
     requires=("stacks", "gpu"),
     evaluate=evaluate,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from forensics.analysis.rules._contract import Rule
+from forensics.analysis.rules._contract import Rule, Text
 from forensics.analysis.rules._machine import grave, outlived, part, troubles
 from forensics.analysis.view import View
 from forensics.model import Finding, FindingRole, Grade, Severity
@@ -40,13 +40,20 @@ def evaluate(view: View) -> Iterator[Finding]:
         does_not_show="who holds the memory: another process on the GPU looks the same"
         + ("" if alone else "; which rank ran out first")
         + ("" if survived or ended else "; whether the engine outlived it: nothing is read of it afterwards"),
-        next_steps=["compare with nvidia-smi: memory of other processes on that GPU", "lower gpu_memory_utilization or the batch"],
     )
 
 
+TEXTS = {
+    "gpu-oom": Text(
+        says="An allocation on the GPU failed and ended the engine or its start.",
+        establishes="The allocator's own error in a traceback that ended the worker.",
+        next_steps=("compare with nvidia-smi: memory of other processes on that GPU", "lower gpu_memory_utilization or the batch"),
+    ),
+}
+
 RULE = Rule(
     name="gpu_oom",
-    emits=("gpu-oom",),
+    texts=TEXTS,
     about="A GPU allocation failed and ended the engine, or its start.",
     requires=("log",),
     optional=("gpu",),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from forensics.analysis.rules._contract import Rule, grade
+from forensics.analysis.rules._contract import Rule, Text, grade
 from forensics.analysis.times import SECOND
 from forensics.analysis.view import View
 from forensics.model import EvidenceRef, Finding, FindingRole, KernelEvent, LogHit, Severity
@@ -68,7 +68,6 @@ def _after_end(view: View, hits: list[LogHit]) -> Iterator[Finding]:
         since=first.at,
         does_not_show="the loop itself: a stack inside the matcher would",
         would_settle=["stacks of the core, twice"],
-        next_steps=["turn speculative decoding off for structured output, or use another grammar backend"],
     )
 
 
@@ -90,9 +89,24 @@ def _speculative(view: View) -> list[EvidenceRef]:
     return [h.ref for h in (*told, *(h for h in texts if _SPECULATIVE.search(" ".join((h.text, *h.fields.values())))))]
 
 
+TEXTS = {
+    "grammar-matcher-after-termination": Text(
+        says="A structured-output grammar was advanced after it had ended. Fatal only where the engine does not handle it.",
+        establishes="The matcher's line as the last thing before tokens stopped.",
+        lower="Possible: the warning stands in the log, and other requests went on.",
+        next_steps=("turn speculative decoding off for structured output, or use another grammar backend",),
+    ),
+    "grammar-spec-livelock": Text(
+        says="Structured output with speculative decoding: draft tokens are rejected again and again and the request never ends.",
+        establishes="The exact lines, and steps that turn while tokens do not come.",
+        lower="Supported: the lines were seen, the steps were not.",
+        next_steps=("turn speculative decoding off for structured output, or use another grammar backend",),
+    ),
+}
+
 RULE = Rule(
     name="grammar",
-    emits=("grammar-matcher-after-termination", "grammar-spec-livelock"),
+    texts=TEXTS,
     about="A grammar for structured output was driven past its end, right before tokens stopped.",
     requires=("log",),
     optional=("stacks",),

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from forensics.analysis import episodes
-from forensics.analysis.rules._contract import Rule, grade
+from forensics.analysis.rules._contract import Rule, Text, grade
 from forensics.analysis.stacks import frame_text
 from forensics.analysis.view import View
 from forensics.model import Finding, FindingRole, Role, Severity
@@ -64,9 +64,18 @@ def _beside(view: View) -> Iterator[Finding]:
     )
 
 
+TEXTS = {
+    "grammar-compile-blocking": Text(
+        says="A grammar is compiled in the thread that schedules: every request waits for it.",
+        establishes="The compiler's frame in the main thread in two samples, or the engine's own line that the limit ran out.",
+        lower="Supported: one sample.",
+        next_steps=("keep such schemas small, or compile them before they are needed", "bound the size of a schema that a client may send"),
+    ),
+}
+
 RULE = Rule(
     name="grammar_compile",
-    emits=("grammar-compile-blocking",),
+    texts=TEXTS,
     about="A grammar is compiled in the main thread, or was not compiled within its limit.",
     any_of=("log", "stacks"),
     evaluate=evaluate,

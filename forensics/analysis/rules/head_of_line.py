@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from forensics.analysis.rules._contract import Rule, grade
+from forensics.analysis.rules._advice import NO_LONGER_LIMIT
+from forensics.analysis.rules._contract import Rule, Text, grade
 from forensics.analysis.rules._raised import doubts, told_at, worker_exceptions
 from forensics.analysis.stacks import place
 from forensics.analysis.times import SECOND, duration, iso
@@ -63,7 +64,6 @@ def _seen_waiting(view: View) -> Iterator[Finding]:
             since=hit.at,
             until=end,
             does_not_show="why the result in front does not become ready",
-            next_steps=["deliver failures past unfinished results, or bound the wait for a result"],
         )
 
 
@@ -97,9 +97,21 @@ def _told_by_times(view: View) -> Iterator[Finding]:
         )
 
 
+TEXTS = {
+    "failure-head-of-line-blocked": Text(
+        says=(
+            "A worker's failure sat behind an unfinished result in its response queue: the engine learnt of it only when the call timed "
+            "out."
+        ),
+        establishes="The delivery thread's stack waiting for that result while the worker has already failed.",
+        lower="Supported: from times alone, the worker's exception long before the engine's learning of it.",
+        next_steps=("deliver failures past unfinished results, or bound the wait for a result", NO_LONGER_LIMIT),
+    ),
+}
+
 RULE = Rule(
     name="head_of_line",
-    emits=("failure-head-of-line-blocked",),
+    texts=TEXTS,
     about="The output rank's failure, which is normally delivered at once, reached the core only when the call timed out.",
     requires=("log",),
     optional=("stacks", "objects"),

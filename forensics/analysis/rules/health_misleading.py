@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from forensics.analysis.progress import Interval
-from forensics.analysis.rules._contract import CannotTell, Rule
+from forensics.analysis.rules._contract import CannotTell, Rule, Text
 from forensics.analysis.rules._probes import failed_probes
 from forensics.analysis.view import View
 from forensics.model import EvidenceRef, Finding, FindingRole, Grade, Severity, ThreadStack, TimeRange
@@ -51,7 +51,6 @@ def evaluate(view: View) -> Iterator[Finding]:
             since=stall.since,
             until=stall.until,
             does_not_show="anything about the cause: this endpoint only asks whether the front still runs",
-            next_steps=["watch progress (iteration counters while requests are held), not health"],
         )
 
 
@@ -84,9 +83,27 @@ def _within(at: TimeRange, interval: Interval) -> bool:
     return interval.since_ns is not None and interval.until_ns is not None and interval.since_ns <= at.earliest_ns <= interval.until_ns
 
 
+TEXTS = {
+    "health-endpoint-misleading": Text(
+        says="The health endpoint said the opposite of the truth: 200 while the engine stood still, or failing while it moved.",
+        establishes="Both seen over the same interval.",
+        lower="Supported: the two were not seen at the same time.",
+        next_steps=("watch progress (iteration counters while requests are held), not health",),
+        references=("vllm v1/engine/async_llm.py check_health: it reads a flag and never asks the engine",),
+    ),
+    "health-probe-timeout-under-load": Text(
+        says="A probe ran into its limit because the front was busy; the engine was making progress.",
+        establishes="The probe's failure, with counters that moved over the same interval.",
+        next_steps=(
+            "a restart on this probe would end an engine that works",
+            "give the probe a longer limit and more failures before it acts",
+        ),
+    ),
+}
+
 RULE = Rule(
     name="health_misleading",
-    emits=("health-endpoint-misleading", "health-probe-timeout-under-load"),
+    texts=TEXTS,
     about="The health endpoint answered 200 during a stall, or failed while counters moved.",
     any_of=("health", "log"),
     evaluate=evaluate,

@@ -6,7 +6,7 @@ import itertools
 import re
 from collections.abc import Iterator
 
-from forensics.analysis.rules._contract import Rule
+from forensics.analysis.rules._contract import Rule, Text
 from forensics.analysis.rules._machine import SLACK_NS, first_at, grave, named_process, ours_by_name, part, troubles
 from forensics.analysis.times import SECOND, iso
 from forensics.analysis.view import View
@@ -55,7 +55,6 @@ def evaluate(view: View) -> Iterator[Finding]:
             since=first_at([kill]),
             does_not_show="who used the memory up: the victim is chosen by size"
             + ("" if process else "; its pid is the host's, not the container's"),
-            next_steps=["read memory use of the container and the host over the minutes before"],
         )
     if not joined:
         yield from _hinted(view)
@@ -167,9 +166,24 @@ def _hinted(view: View) -> Iterator[Finding]:
     )
 
 
+TEXTS = {
+    "host-oom-kill": Text(
+        says="The kernel's OOM killer ended a process of the engine.",
+        establishes=(
+            "The kernel's own line with the pid of a process that is known to be the engine's, or the container's oom_kill count with "
+            "the death."
+        ),
+        lower="Possible: exit status 137 or the word Killed. Many things send SIGKILL; the kernel log settles it.",
+        next_steps=(
+            "read memory use of the container and the host over the minutes before",
+            "see whether the limit is the container's or the machine's: the line says which",
+        ),
+    ),
+}
+
 RULE = Rule(
     name="host_oom",
-    emits=("host-oom-kill",),
+    texts=TEXTS,
     about="The OOM killer ended a process of the engine.",
     any_of=("kernel", "log"),
     optional=("memory", "process"),

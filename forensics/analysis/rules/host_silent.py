@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from forensics.analysis.rules._advice import POWER_FIRST
 from forensics.analysis.rules._afterwards import gone
-from forensics.analysis.rules._contract import Rule
+from forensics.analysis.rules._contract import Rule, Text
 from forensics.analysis.rules._machine import first_at, grave, part
 from forensics.analysis.rules._silence import silences
 from forensics.analysis.times import iso
@@ -64,9 +65,23 @@ def _went_on(view: View, undated: bool) -> bool:
     return undated and view.stall is None and not view.events("fatal", "worker-death", "death-told")
 
 
+TEXTS = {
+    "host-stopped-logging": Text(
+        says="The machine's log stops while time went on elsewhere: power, firmware, heat or a freeze. No line says which.",
+        establishes="The log ends in the middle, a later boot is seen or others go on, and nothing asked for a shutdown.",
+        lower="Supported: other nodes went on, but no later boot was seen.",
+        next_steps=("journalctl --list-boots, wtmp and /sys/fs/pstore of that node, and the BMC's event log", POWER_FIRST),
+    ),
+    "kernel-panic": Text(
+        says="The kernel panicked: the machine ended, and these are its last words.",
+        establishes="Its own last words, from a console, netconsole or pstore.",
+        next_steps=("keep /sys/fs/pstore and the console log before the next boot clears them",),
+    ),
+}
+
 RULE = Rule(
     name="host_silent",
-    emits=("host-stopped-logging", "kernel-panic"),
+    texts=TEXTS,
     about="A machine stopped, with or without last words of its kernel.",
     any_of=("log", "kernel"),
     of_nodes=True,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from forensics.analysis.rules._contract import Rule, grade
+from forensics.analysis.rules._contract import Rule, Text, grade
 from forensics.analysis.rules._machine import troubles
 from forensics.analysis.view import View
 from forensics.model import CrashRecord, Finding, KernelEvent, KernelSpan, LogSpan
@@ -60,9 +60,17 @@ def _rebooted(view: View, event: KernelEvent) -> bool:
     return bool(begun) and event.at.earliest_ns > min(begun)
 
 
+TEXTS = {
+    "host-stable": Text(
+        says="The kernel logs that were read show no Xid, MCE, OOM, reset or reboot: the death of a process, not trouble of the machine.",
+        establishes="The whole interval of the kernel log was read on every node that it speaks of.",
+        lower="Supported: the ring buffer had wrapped, or a node was not read.",
+    ),
+}
+
 RULE = Rule(
     name="host_stable",
-    emits=("host-stable",),
+    texts=TEXTS,
     about="The kernel logs that were read hold no sign of machine trouble.",
     requires=("kernel",),
     of_nodes=True,

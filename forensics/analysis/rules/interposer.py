@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from forensics.analysis.rules._contract import CannotTell, Rule
+from forensics.analysis.rules._advice import EVIDENCE_FIRST
+from forensics.analysis.rules._contract import CannotTell, Rule, Text
 from forensics.analysis.rules._machine import troubles
 from forensics.analysis.view import View
 from forensics.model import (
@@ -98,7 +99,6 @@ def _interposed(view: View, name: str, sure: bool, agree: bool, refs: list[Evide
         severity=Severity.WARNING,
         role=FindingRole.CONTEXT,
         does_not_show="that it is at fault",
-        next_steps=["start once without it: if the trouble is gone, report it to its makers"],
     )
 
 
@@ -130,9 +130,24 @@ def _began(view: View, waiting: list[ThreadStack]) -> TimeRange | None:
     return max(before, key=lambda t: t.earliest_ns, default=seen)
 
 
+TEXTS = {
+    "interposed-cuda-library": Text(
+        says="A library stands between the program and the CUDA driver (LD_PRELOAD or a replaced libcuda). A circumstance.",
+        establishes="Its path in the process's maps or environment.",
+        next_steps=("start once without it: if the trouble is gone, report it to its makers",),
+    ),
+    "interposer-deadlock": Text(
+        says="Threads wait inside the library that stands between the program and CUDA.",
+        establishes="Native stacks of both waiters inside that library in two samples.",
+        lower="Supported: one waiter, or one sample.",
+        next_steps=("start once without it: if the trouble is gone, report it to its makers",),
+        while_lasts=(EVIDENCE_FIRST,),
+    ),
+}
+
 RULE = Rule(
     name="interposer",
-    emits=("interposed-cuda-library", "interposer-deadlock"),
+    texts=TEXTS,
     about="A library between the program and the CUDA driver, and whether threads wait inside it.",
     applies=lambda view: (
         ""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from forensics.analysis import episodes
-from forensics.analysis.rules._contract import Rule, grade
+from forensics.analysis.rules._contract import Rule, Text, grade
 from forensics.analysis.stall import compiling
 from forensics.analysis.times import SECOND
 from forensics.analysis.view import View
@@ -36,7 +36,6 @@ def _seen(view: View) -> list[Finding]:
         processes=[p for p, _ in inside],
         since=inside[0][1].samples[0].at,
         does_not_show="how long it will take",
-        next_steps=["let the warm-up cover this shape, or keep the compiler's cache over restarts"],
     )
     return [found]
 
@@ -62,7 +61,6 @@ def _told(view: View) -> list[Finding]:
         since=dated[0].at if dated else None,
         until=hole.until if hole else dated[-1].at if dated else None,
         does_not_show="how long it took: the line is printed once" + (", and whether the stall is its work" if hole or standing else ""),
-        next_steps=["let the warm-up cover this shape, or keep the compiler's cache over restarts"],
     )
     return [found]
 
@@ -81,9 +79,18 @@ def _inside(hit: LogHit, since: TimeRange, until: TimeRange) -> bool:
     return hit.at is not None and since.earliest_ns - SECOND <= hit.at.earliest_ns <= until.latest_ns
 
 
+TEXTS = {
+    "jit-compile-during-serving": Text(
+        says="A kernel was compiled after the engine was ready: a pause of seconds to minutes for all requests.",
+        establishes="The engine's line about it, or the compiler's frame in a worker, after the ready line.",
+        lower="As the cause of an engine that never came back it is possible at most.",
+        next_steps=("let the warm-up cover this shape, or keep the compiler's cache over restarts",),
+    ),
+}
+
 RULE = Rule(
     name="jit_compile",
-    emits=("jit-compile-during-serving",),
+    texts=TEXTS,
     about="A kernel was compiled after the engine was ready.",
     any_of=("log", "stacks"),
     evaluate=evaluate,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from forensics.analysis.rules._contract import CannotTell, Rule, grade
+from forensics.analysis.rules._contract import CannotTell, Rule, Text, grade
 from forensics.analysis.times import SECOND, duration
 from forensics.analysis.view import View
 from forensics.model import Finding, FindingRole, ProgressSample, Severity
@@ -70,9 +70,21 @@ def _idle_and_full(view: View) -> Iterator[list[ProgressSample]]:
             yield run[::-1]
 
 
+TEXTS = {
+    "kv-blocks-not-freed-after-abort": Text(
+        says="Blocks of the KV cache did not come back after their requests ended or were aborted: capacity shrinks until nothing fits.",
+        establishes="KV use that stays above zero with no request running or waiting, in repeated stats, or the engine's own leak line.",
+        lower="Supported: it was seen once.",
+        next_steps=(
+            "count aborts before it: clients that give up during a transfer are the usual way in",
+            "a restart gives the blocks back; note how fast they go again",
+        ),
+    ),
+}
+
 RULE = Rule(
     name="kv_not_freed",
-    emits=("kv-blocks-not-freed-after-abort",),
+    texts=TEXTS,
     about="The KV cache stays partly in use long after the last request, or the engine counts blocks that did not come back.",
     any_of=("log", "metrics"),
     evaluate=evaluate,

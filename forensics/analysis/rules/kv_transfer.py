@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from forensics.analysis.rules._contract import Rule
+from forensics.analysis.rules._contract import Rule, Text
 from forensics.analysis.rules._transfers import healthy_around, own_role, total
 from forensics.analysis.times import SECOND, duration
 from forensics.analysis.view import View
@@ -109,7 +109,6 @@ def _finding(view: View, id: str, hits: list[LogHit], others: list[LogHit]) -> F
         until=_over(view, last),
         does_not_show=OPEN[id],
         would_settle=["the connector's lines of both sides", "the log and the kernel's log of the other side"],
-        next_steps=["look at the other engine of the pair: the side that complains is seldom the one that failed"],
     )
 
 
@@ -122,9 +121,38 @@ def _over(view: View, last: LogHit) -> TimeRange | None:
     return last.at if len(after) > 2 else None
 
 
+TEXTS = {
+    "kv-transfer-not-retrieved": Text(
+        says="A prefill engine's blocks were not fetched by anybody before their time was over.",
+        establishes="The connector's own expiry line.",
+        lower="In traffic that moves it is context: clients that gave up leave such blocks.",
+        next_steps=("look at the other engine of the pair: the side that complains is seldom the one that failed",),
+    ),
+    "kv-transfer-peer-gone": Text(
+        says="The other side of a KV transfer was lost.",
+        establishes="The connector's own error that names the peer or the connection.",
+        next_steps=("look at the other engine of the pair: the side that complains is seldom the one that failed",),
+    ),
+    "kv-sender-failed": Text(
+        says="The sending side of a KV transfer failed.",
+        establishes="The connector's error line on the sending engine.",
+        lower="Supported: only the receiver says so.",
+        next_steps=("look at the other engine of the pair: the side that complains is seldom the one that failed",),
+    ),
+    "kv-receiver-waits-forever": Text(
+        says="A receiver waits for blocks that nobody sends, and its request is parked.",
+        establishes="The receiver's wait, together with the sender's failure or absence.",
+        lower="Supported: only one side was seen.",
+        next_steps=(
+            "look at the other engine of the pair: the side that complains is seldom the one that failed",
+            "bound the wait, so that a lost sender fails the request and not the engine",
+        ),
+    ),
+}
+
 RULE = Rule(
     name="kv_transfer",
-    emits=tuple(WORDS),
+    texts=TEXTS,
     about="A connector says that KV blocks were not fetched, could not be sent, did not come, or that its peer was lost.",
     requires=("log",),
     evaluate=evaluate,

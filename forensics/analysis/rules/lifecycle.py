@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from forensics.analysis.rules._advice import RACE, TOGETHER
 from forensics.analysis.rules._afterwards import gone
 from forensics.analysis.rules._awaited import AWAITS, awaited, reason
-from forensics.analysis.rules._contract import Rule, grade
+from forensics.analysis.rules._contract import Rule, Text, grade
 from forensics.analysis.rules._raised import in_start, speaker
 from forensics.analysis.rules._victims import lost_peer
 from forensics.analysis.times import SECOND, duration, iso
@@ -44,7 +45,6 @@ def evaluate(view: View) -> Iterator[Finding]:
                 because=[first.ref, shown.ref],
                 since=first.at,
                 does_not_show="whether start-up itself is stuck: its calls have no limit",
-                next_steps=["compare with the duration of an earlier start before calling this a hang"],
             )
     elif not ready and not failed and not view.progress.measured and (waits := view.hits_of(*AWAITS)):
         yield awaited(view, waits)
@@ -169,9 +169,35 @@ OF_OTHERS = ("ray-actor-killed", "ray-gcs-node-ended")
 QUIET_S = 120.0
 """A start that prints nothing for longer may itself be stuck."""
 
+TEXTS = {
+    "startup-in-progress": Text(
+        says="The engine is loading, compiling or capturing graphs. Ranks legitimately wait for each other for minutes.",
+        establishes="Start-up lines without the ready line, and movement while we looked.",
+        lower="Possible: the start's last line is old.",
+        next_steps=("compare with the duration of an earlier start before calling this a hang",),
+    ),
+    "startup-completed": Text(
+        says="A start was completed: from here on the engine answers.",
+        establishes="The ready line.",
+    ),
+    "worker-start-failed": Text(
+        says="A worker failed before the engine was ready; the engine's own line that it could not start comes later.",
+        establishes="The worker's own traceback.",
+        lower="Supported: only the engine's word that a worker failed.",
+        next_steps=("read the first traceback of any rank: later ones follow from it",),
+        over_nodes=(TOGETHER, RACE),
+    ),
+    "orderly-shutdown": Text(
+        says="Somebody, or the platform, asked the engine to stop.",
+        establishes="The signal or shutdown line before any death.",
+        false_positives="A launcher prints shutdown lines after a death of the engine too: a fatal line before them decides.",
+        next_steps=("find out who asked: the supervisor's or the platform's log of that moment",),
+    ),
+}
+
 RULE = Rule(
     name="lifecycle",
-    emits=("startup-in-progress", "startup-completed", "worker-start-failed", "orderly-shutdown"),
+    texts=TEXTS,
     about="Where the engine is in its life: starting, ready, failed to start, stopped on request.",
     requires=("log",),
     evaluate=evaluate,

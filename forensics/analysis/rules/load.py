@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from forensics.analysis import episodes
 from forensics.analysis.progress import Interval
-from forensics.analysis.rules._contract import Rule, grade
+from forensics.analysis.rules._contract import Rule, Text, grade
 from forensics.analysis.times import SECOND, duration
 from forensics.analysis.view import View
 from forensics.model import Finding, TimeRange
@@ -83,9 +83,22 @@ def _range(ns: int | None) -> TimeRange | None:
     return TimeRange(earliest_ns=ns, latest_ns=ns, basis="logged") if ns is not None else None
 
 
+TEXTS = {
+    "load-at-onset": Text(
+        says="What the engine had to do before the trouble began: running, waiting, KV use, token rates, aborts. Context, never a cause.",
+        establishes="Stats lines or counters of the window before.",
+    ),
+    "backlog-before-onset": Text(
+        says="The queue grew for minutes before the trouble began: it was slow before it stood still.",
+        establishes="Waiting requests that grow over the window in repeated stats.",
+        lower="Supported: few samples.",
+        next_steps=("look for what became slow at the start of the backlog, not at its end",),
+    ),
+}
+
 RULE = Rule(
     name="load",
-    emits=("load-at-onset", "backlog-before-onset"),
+    texts=TEXTS,
     about="Running, waiting and token rates in the minutes before the trouble began, and how long requests had queued.",
     requires=("log",),
     evaluate=evaluate,

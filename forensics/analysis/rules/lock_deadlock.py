@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from forensics.analysis.rules._contract import Rule, grade
+from forensics.analysis.rules._advice import EVIDENCE_FIRST, NO_LONGER_LIMIT
+from forensics.analysis.rules._contract import Rule, Text, grade
 from forensics.analysis.stacks import ThreadView
 from forensics.analysis.view import View
 from forensics.model import EngineProcess, Finding, FindingRole, Grade, Severity
@@ -92,9 +93,22 @@ def _place(thread: ThreadView) -> str:
     return f"{frame.name}, {frame.file}:{frame.line}"
 
 
+TEXTS = {
+    "lock-deadlock": Text(
+        says="Threads of one process hold and wait for each other's locks. It does not end by itself.",
+        establishes=(
+            "The waiter's futex address inside the lock object, and the holder: an RLock's owner field or a frame inside that lock's "
+            "with block, in two samples."
+        ),
+        lower="Possible: from stacks alone. A plain Lock stores no owner.",
+        next_steps=("take the locks in one order everywhere, or hold one for less", NO_LONGER_LIMIT),
+        while_lasts=(EVIDENCE_FIRST,),
+    ),
+}
+
 RULE = Rule(
     name="lock_deadlock",
-    emits=("lock-deadlock",),
+    texts=TEXTS,
     about="Threads of one process hold and wait for each other's locks; from stacks alone, two are blocked in their own code.",
     requires=("stacks",),
     optional=("cpu", "objects"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from forensics.analysis.logs.clocks import QUARTER_S, ZONE_SLACK_S
-from forensics.analysis.rules._contract import Rule, grade
+from forensics.analysis.rules._contract import Rule, Text, grade
 from forensics.analysis.times import duration
 from forensics.analysis.view import View
 from forensics.model import Finding, LogSpan, Severity
@@ -42,9 +42,20 @@ def _named(spans: list[LogSpan]) -> str:
     return ", ".join(files[:3]) + (f" and {len(files) - 3} more files" if len(files) > 3 else "")
 
 
+TEXTS = {
+    "log-clock-offset": Text(
+        says=(
+            "The clock of the wrapper of a log and the clock inside its lines differ, mostly by a time zone. One of them dates every "
+            "line; the report says which."
+        ),
+        establishes="Both clocks in the same lines, with a difference that is constant.",
+        next_steps=("set one zone (UTC) for runtime and program before the next incident",),
+    ),
+}
+
 RULE = Rule(
     name="log_clock_offset",
-    emits=("log-clock-offset",),
+    texts=TEXTS,
     about="The clock of whoever wrapped the lines of a log and the clock inside them differ.",
     requires=("log",),
     of_nodes=True,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from forensics.analysis.rules._contract import CannotTell, Rule
+from forensics.analysis.rules._contract import CannotTell, Rule, Text
 from forensics.analysis.rules._machine import troubles
 from forensics.analysis.rules.host_oom import join, killer, kills_of
 from forensics.analysis.times import SECOND, iso
@@ -136,9 +136,18 @@ def _concerns(view: View, event: KernelEvent) -> bool:
     return onset is None or onset - event.at.latest_ns <= BEFORE_S * SECOND
 
 
+TEXTS = {
+    "memory-exhaustion": Text(
+        says="Host, container, shared or KV memory ran out. Usually refuted, with the figures.",
+        establishes="A kill, or an allocation that failed, with the figures of that memory at that time.",
+        lower="Refuted: figures of the time show room. Not assessable: nobody read them.",
+        next_steps=("see which memory it is (host, container, GPU, KV, /dev/shm): each has its own cure",),
+    ),
+}
+
 RULE = Rule(
     name="memory_exhaustion",
-    emits=("memory-exhaustion",),
+    texts=TEXTS,
     about="Host, container or shared memory ran out.",
     any_of=("memory", "kernel"),
     of_nodes=True,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 
-from forensics.analysis.rules._contract import Rule
+from forensics.analysis.rules._contract import Rule, Text
 from forensics.analysis.rules._machine import ENDS, grave, named_process, ours_by_name, part, troubles
 from forensics.analysis.rules._ray import of_lost_actors
 from forensics.analysis.times import SECOND
@@ -99,9 +99,27 @@ def _ours(view: View, core: CoreFile) -> bool:
     return view.process(core.node, core.pid) is not None
 
 
+TEXTS = {
+    "sigsegv": Text(
+        says="A process of the engine crashed with SIGSEGV, in machine code.",
+        establishes="The crash handler's own lines, the kernel's segfault line, or exit status -11 of that process.",
+        lower="Supported: exit status 139 without knowing whose. Ray's guess is none.",
+        next_steps=(
+            "keep the core file and the exact libraries it used",
+            "look at the innermost native frame, and at extensions that differ from the last good build",
+        ),
+    ),
+    "native-crash": Text(
+        says="A process of the engine ended by a signal of machine code: abort, bus error, illegal instruction.",
+        establishes="The signal and a core, a crash handler's frames, or the kernel's line.",
+        false_positives="torch's watchdog aborts its process after a timeout: SIGABRT then is a consequence.",
+        next_steps=("keep the core file and the exact libraries it used",),
+    ),
+}
+
 RULE = Rule(
     name="native_crash",
-    emits=("sigsegv", "native-crash"),
+    texts=TEXTS,
     about="A process of the engine crashed in machine code.",
     any_of=("log", "kernel"),
     evaluate=evaluate,

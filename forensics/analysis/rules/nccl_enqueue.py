@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from forensics.analysis.rules._contract import Rule, grade
+from forensics.analysis.rules._advice import EVIDENCE_FIRST
+from forensics.analysis.rules._contract import Rule, Text, grade
 from forensics.analysis.stacks import ThreadView, frame_text
 from forensics.analysis.view import View
 from forensics.model import Finding, FindingRole, Role, Severity
@@ -35,7 +36,6 @@ def evaluate(view: View) -> Iterator[Finding]:
             since=view.stall.since if view.stall else None,
             does_not_show="that they wait for each other and not for a peer, and in which order the ranks launched",
             would_settle=["the locks inside NCCL, in a core dump or a debugger"],
-            next_steps=["launch on several communicators from one thread, or in one order on every rank"],
         )
 
 
@@ -44,9 +44,21 @@ def _enqueues(thread: ThreadView) -> bool:
     return re.search(_ENQUEUE, frame_text(thread.last.shown)) is not None
 
 
+TEXTS = {
+    "nccl-host-enqueue-deadlock": Text(
+        says=(
+            "Two host threads of one process are inside NCCL's enqueue and wait for each other: communicators are used in different order."
+        ),
+        establishes="Native stacks of both threads at the same place in two samples.",
+        lower="Supported: Python stacks only.",
+        next_steps=("launch on several communicators from one thread, or in one order on every rank",),
+        while_lasts=(EVIDENCE_FIRST,),
+    ),
+}
+
 RULE = Rule(
     name="nccl_enqueue",
-    emits=("nccl-host-enqueue-deadlock",),
+    texts=TEXTS,
     about="Two threads of one rank are inside NCCL's enqueue in every sample.",
     requires=("stacks",),
     evaluate=evaluate,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from forensics.analysis.rules._contract import CannotTell, Rule, grade
+from forensics.analysis.rules._advice import EVIDENCE_FIRST, TOGETHER
+from forensics.analysis.rules._contract import CannotTell, Rule, Text, grade
 from forensics.analysis.view import View
 from forensics.model import EngineProcess, Finding, FindingRole, GpuSample, Severity, ThreadStack
 
@@ -51,9 +52,20 @@ def _load(view: View, worker: EngineProcess, of_gpu: dict[tuple[str, int], float
     return percent / 100 if percent is not None else view.cpu_fraction(worker, worker.pid)
 
 
+TEXTS = {
+    "one-rank-not-in-collective": Text(
+        says="During a stall all ranks but one spin, so that one is not in the collective.",
+        establishes="It is not established by load: stacks of that rank and its peers do (rank-divergence-collective).",
+        lower="Supported: CPU, utilisation or power of one rank differs from all others.",
+        next_steps=("take the stack of the quiet rank",),
+        while_lasts=(EVIDENCE_FIRST,),
+        over_nodes=(TOGETHER,),
+    ),
+}
+
 RULE = Rule(
     name="one_rank_outside",
-    emits=("one-rank-not-in-collective",),
+    texts=TEXTS,
     about="During a stall all ranks but one spin.",
     any_of=("cpu", "gpu"),
     evaluate=evaluate,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from forensics.analysis.rules._contract import Rule, grade
+from forensics.analysis.rules._advice import TOGETHER
+from forensics.analysis.rules._contract import Rule, Text, grade
 from forensics.analysis.times import SECOND, duration, iso
 from forensics.analysis.view import View
 from forensics.model import EngineProcess, EvidenceRef, Finding, FindingRole, LogHit, ProcessState, Role, Severity
@@ -86,7 +87,6 @@ def _older(view: View, old: list[EngineProcess]) -> Finding:
         role=FindingRole.ROOT if hurt else FindingRole.CONTEXT,
         processes=old,
         does_not_show="whether it stands in the way of the new run: look at the GPU memory, ports and shared memory that it holds",
-        next_steps=["a supervisor must wait until every process of the old run is gone on every node"],
     )
 
 
@@ -123,9 +123,22 @@ def _speaks(view: View, hit: LogHit) -> Finding:
     )
 
 
+TEXTS = {
+    "orphan-rank-from-previous-run": Text(
+        says="A rank of the previous run is still alive beside the present engine: it holds memory, ports, or a place in the rendezvous.",
+        establishes="Start times of both, or log epochs of both.",
+        lower="Supported: only one of the two was dated.",
+        next_steps=(
+            "end the old rank by its pid on its node, then start again",
+            "a supervisor must wait until every process of the old run is gone on every node",
+        ),
+        over_nodes=(TOGETHER,),
+    ),
+}
+
 RULE = Rule(
     name="orphan_rank",
-    emits=("orphan-rank-from-previous-run",),
+    texts=TEXTS,
     about="A rank of the previous run was still alive after the present one began.",
     any_of=("process", "log"),
     evaluate=evaluate,

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from forensics.analysis.patched import ABSENT, INCONSISTENT, LIVE, STALE, STATUSES, TELLS, UNREADABLE, Witness, disagreements, of_patch
-from forensics.analysis.rules._contract import Rule, grade
+from forensics.analysis.rules._advice import TOGETHER
+from forensics.analysis.rules._contract import Rule, Text, grade
 from forensics.analysis.view import View
 from forensics.model import EngineProcess, EvidenceRef, Finding, FindingRole, Grade, Severity
 
@@ -104,9 +105,48 @@ def _failed_with(view: View, witnesses: list[Witness]) -> tuple[list[Witness], l
     return told, refs, Grade.ESTABLISHED if sure and seen else Grade.SUPPORTED
 
 
+TEXTS = {
+    "patch-live": Text(
+        says="A stated patch is what this process runs.",
+        establishes="The running code or value was read in the process and is as stated.",
+        lower="Supported: the file is as stated and the process started after it; or only the marker line was seen.",
+    ),
+    "patch-absent": Text(
+        says="A stated patch is not what this process runs.",
+        establishes="The running code, the file that it loaded, or its value is another one.",
+        next_steps=("see which node or image lacks it before drawing conclusions from this run",),
+    ),
+    "patch-stale": Text(
+        says="The file was changed after the process started: the process runs what was there before.",
+        establishes="The file's time of change against the start of the process.",
+        next_steps=("restart the process to make the patch live",),
+        over_nodes=(TOGETHER,),
+    ),
+    "patch-unreadable": Text(
+        says="Whether the patch is live could not be read, and why.",
+        establishes="The attempt's outcome.",
+        next_steps=("run the capture with the rights that it names",),
+    ),
+    "patch-inconsistent": Text(
+        says="Ranks or nodes disagree on a patch: they run different code.",
+        establishes="Two processes with different readings of the same witness.",
+        next_steps=("bring all nodes to one image before looking further",),
+        over_nodes=(TOGETHER,),
+    ),
+    "patch-live-and-failed": Text(
+        says=(
+            "The failure happened with the patch live: it is not sufficient against this failure. It may still be a good change, and it "
+            "is not thereby the cause."
+        ),
+        establishes="patch-live established in the process that failed, and the failure.",
+        lower="As firm as the weaker of the two.",
+        next_steps=("do not count quiet time since the patch as a cure",),
+    ),
+}
+
 RULE = Rule(
     name="patch",
-    emits=("patch-live", "patch-absent", "patch-stale", "patch-unreadable", "patch-inconsistent", "patch-live-and-failed"),
+    texts=TEXTS,
     about="Per process: whether a patch of patches.toml is what it runs, and whether the failure happened with it live.",
     any_of=("patches", "log"),
     applies=lambda view: "" if view.case.patches else "no patches.toml was given",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from forensics.analysis.rules._contract import Rule, grade
+from forensics.analysis.rules._advice import EVIDENCE_FIRST, WHOLE_NODE
+from forensics.analysis.rules._contract import Rule, Text, grade
 from forensics.analysis.view import View
 from forensics.model import EngineProcess, Finding, FindingRole, ProcessState, Role, Severity, TimeRange
 
@@ -54,7 +55,6 @@ def _uninterruptible(view: View, process: EngineProcess, states: list[ProcessSta
         since=_since(view, states),
         does_not_show="" if twice else "whether it stays there: short waits on a disk look the same",
         would_settle=[] if twice else ["a second sample", "its kernel stack"],
-        next_steps=["no signal ends this sleep: look at the driver or file system named by the kernel function"],
     )
 
 
@@ -70,9 +70,31 @@ def _since(view: View, states: list[ProcessState]) -> TimeRange | None:
     return states[0].at
 
 
+TEXTS = {
+    "process-stopped": Text(
+        says="A rank is stopped (T) or traced: every collective waits for it.",
+        establishes="Its state in /proc, in two looks or with its work outstanding.",
+        lower="Supported: one look.",
+        next_steps=(
+            "find out who stopped it (a debugger, a job shell, a signal): TracerPid and the shell's jobs",
+            "kill -CONT lets it go on, if no limit has run out yet",
+        ),
+        while_lasts=(EVIDENCE_FIRST,),
+    ),
+    "process-uninterruptible": Text(
+        says=(
+            "A thread of a rank is in uninterruptible sleep (D): it waits in the kernel, on a device or a file system, and no signal "
+            "ends it."
+        ),
+        establishes="State and wait channel, unchanged in two samples.",
+        lower="Supported: one sample.",
+        next_steps=("no signal ends this sleep: look at the driver or file system named by the kernel function", WHOLE_NODE),
+    ),
+}
+
 RULE = Rule(
     name="process_state",
-    emits=("process-stopped", "process-uninterruptible"),
+    texts=TEXTS,
     about="A process of the engine is stopped, traced, or in uninterruptible sleep.",
     requires=("process",),
     evaluate=evaluate,

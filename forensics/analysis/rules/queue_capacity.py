@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from forensics.analysis.rules._contract import Rule, grade
+from forensics.analysis.rules._advice import EVIDENCE_FIRST, QUEUE_OWNER
+from forensics.analysis.rules._contract import Rule, Text, grade
 from forensics.analysis.view import View
 from forensics.model import EngineProcess, Finding, FindingRole, Grade, QueueDepth, Severity
 
@@ -48,13 +49,22 @@ def _full(view: View, process: EngineProcess, seen: list[QueueDepth]) -> Iterato
         since=view.stall.since if view.stall else seen[0].at,
         does_not_show="why its consumer does not take",
         would_settle=[] if takers else ["the consumer thread's stack"],
-        next_steps=["find the consumer: a larger queue alone does not repair who owns the item"],
     )
 
 
+TEXTS = {
+    "queue-at-capacity": Text(
+        says="A bounded queue is full and its consumer does not take.",
+        establishes="Depth equal to the bound in two samples, with the consumer's stack unmoved.",
+        lower="Supported: the consumer was not seen.",
+        next_steps=(QUEUE_OWNER,),
+        while_lasts=(EVIDENCE_FIRST,),
+    ),
+}
+
 RULE = Rule(
     name="queue_capacity",
-    emits=("queue-at-capacity",),
+    texts=TEXTS,
     about="While the engine stands still, a queue with a software bound is full in every reading.",
     requires=("objects",),
     optional=("stacks",),

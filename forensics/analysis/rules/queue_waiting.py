@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from forensics.analysis import episodes
-from forensics.analysis.rules._contract import Rule
+from forensics.analysis.rules._contract import Rule, Text
 from forensics.analysis.times import SECOND
 from forensics.analysis.view import View
 from forensics.model import Finding, Grade, ProgressSample
@@ -32,9 +32,17 @@ def evaluate(view: View) -> Iterator[Finding]:
         )
 
 
+TEXTS = {
+    "queue-waiting-behind-capacity": Text(
+        says="Requests wait because the engine is full, and it moves. Load, not a fault.",
+        establishes="Repeated stats with waiting requests and tokens that flow.",
+        next_steps=("add capacity or admit less; nothing is broken",),
+    ),
+}
+
 RULE = Rule(
     name="queue_waiting",
-    emits=("queue-waiting-behind-capacity",),
+    texts=TEXTS,
     about="The newest stats lines show a queue for a minute or more while tokens flow.",
     requires=("log",),
     evaluate=evaluate,

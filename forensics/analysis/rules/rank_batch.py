@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from forensics.analysis.rules._contract import Rule, grade
+from forensics.analysis.rules._contract import Rule, Text, grade
 from forensics.analysis.times import SECOND
 from forensics.analysis.view import View
 from forensics.model import Finding, FindingRole, LogHit, ProgressSample, Severity
@@ -81,9 +81,20 @@ def _alone(held: dict[int, str]) -> list[int]:
     return odd if len(odd) == 1 and count >= 2 else []
 
 
+TEXTS = {
+    "rank-divergence-batch": Text(
+        says="Ranks of one replica hold different batches at the same step: their next collective cannot match.",
+        establishes="Per-rank lines or dumps of the same step that differ.",
+        next_steps=(
+            "look for what each rank decides by itself: time, randomness, memory, the order of arrivals",
+            "take the lines of the first step that differs: later ones follow",
+        ),
+    ),
+}
+
 RULE = Rule(
     name="rank_batch",
-    emits=("rank-divergence-batch",),
+    texts=TEXTS,
     about="Ranks of one replica hold different batches, or decided differently on admission, at the same step.",
     requires=("log",),
     evaluate=evaluate,

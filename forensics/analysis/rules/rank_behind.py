@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from forensics.analysis.rules._contract import Rule, grade
+from forensics.analysis.rules._advice import TOGETHER
+from forensics.analysis.rules._contract import Rule, Text, grade
 from forensics.analysis.rules._positions import Group, groups, need_witness, rank_of, stuck, timeouts
 from forensics.analysis.rules._raised import worker_exceptions
 from forensics.analysis.view import View
@@ -96,9 +97,20 @@ def _finding(
     )
 
 
+TEXTS = {
+    "rank-behind-in-collective": Text(
+        says="One rank has entered fewer collectives of a group than the others, which wait for it in the next one.",
+        establishes="Counts of RAS, the flight recorder or the process group of all ranks of the group, unmoved.",
+        lower="Supported: counts of some ranks.",
+        next_steps=("look at the rank with the lowest count: it is late or gone, whoever reported the timeout",),
+        over_nodes=(TOGETHER,),
+        references=("NCCL user guide, RAS: replays of CUDA graphs are not counted",),
+    ),
+}
+
 RULE = Rule(
     name="rank_behind",
-    emits=("rank-behind-in-collective",),
+    texts=TEXTS,
     about="One rank has entered fewer collectives of a group than the others, which wait in the next one.",
     optional=("log",),
     of_nodes=True,

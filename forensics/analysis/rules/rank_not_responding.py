@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from forensics.analysis.rules._contract import Rule, grade
+from forensics.analysis.rules._advice import EVIDENCE_FIRST, TOGETHER
+from forensics.analysis.rules._contract import Rule, Text, grade
 from forensics.analysis.rules._unanswered import undelivered_answer, untaken_calls
 from forensics.analysis.rules.process_state import stays
 from forensics.analysis.stall import WORKING
@@ -67,9 +68,20 @@ def evaluate(view: View) -> Iterator[Finding]:
         )
 
 
+TEXTS = {
+    "rank-not-responding": Text(
+        says="One rank has not taken, or not finished, work that the others took.",
+        establishes="Ring flags or a missing response of that rank alone, or its process stopped, dead or in D state.",
+        lower="Supported: no second look, or a peer that was not seen.",
+        next_steps=("look at that rank's stack and its last log lines; the ranks that spin wait for it",),
+        while_lasts=(EVIDENCE_FIRST,),
+        over_nodes=(TOGETHER,),
+    ),
+}
+
 RULE = Rule(
     name="rank_not_responding",
-    emits=("rank-not-responding",),
+    texts=TEXTS,
     about="One rank does not take or finish work that the others took or wait for.",
     any_of=("process", "stacks", "rings"),
     optional=("metrics", "sockets"),

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import msgspec
 
 from forensics.analysis.lives import line_number
-from forensics.analysis.rules._contract import Rule, grade
+from forensics.analysis.rules._advice import TOGETHER
+from forensics.analysis.rules._contract import Rule, Text, grade
 from forensics.analysis.times import SECOND
 from forensics.analysis.view import View
 from forensics.model import EvidenceRef, Finding, FindingRole, LogHit, LogSpan, Role, Severity
@@ -107,9 +108,23 @@ def _raylet_read(view: View) -> bool:
     return named or any(h.signature.startswith("ray-raylet-") for h in view.case.of(LogHit))
 
 
+TEXTS = {
+    "ray-actor-died": Text(
+        says="A Ray actor of the engine ended. Ray's own explanation is a list of guesses.",
+        establishes="Ray's line with the actor's address and pid.",
+        next_steps=("read raylet.out and the worker's own files on the node that the line names",),
+        over_nodes=(TOGETHER,),
+    ),
+    "evidence-missing:raylet-log": Text(
+        says="The raylet's log of the node where an actor died is not among the inputs: how it died stays open.",
+        establishes="The node that Ray names, and no log of it.",
+        next_steps=("take /tmp/ray/session_latest/logs of that node: raylet.out, worker-*, python-core-worker-*",),
+    ),
+}
+
 RULE = Rule(
     name="ray_actor_died",
-    emits=("ray-actor-died", "evidence-missing:raylet-log"),
+    texts=TEXTS,
     about="A Ray actor of the engine ended, at the address and with the pid that Ray names.",
     requires=("log",),
     evaluate=evaluate,

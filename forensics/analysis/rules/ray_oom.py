@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from forensics.analysis.rules._contract import Rule
+from forensics.analysis.rules._contract import Rule, Text
 from forensics.analysis.rules._machine import grave, part
 from forensics.analysis.rules._ray import of_lost_actors
 from forensics.analysis.view import View
@@ -35,13 +35,24 @@ def evaluate(view: View) -> Iterator[Finding]:
         nodes=[place] if place else list(dict.fromkeys(h.node for h in killed)),  # the head tells it of any node
         since=first.at,
         does_not_show="" if workers else "whether the workers that were killed are those of the engine",
-        next_steps=["see what else runs on that node; the monitor's threshold is RAY_memory_usage_threshold"],
     )
 
 
+TEXTS = {
+    "ray-oom-kill": Text(
+        says="Ray's own memory monitor, not the kernel, killed workers.",
+        establishes="The monitor's line.",
+        next_steps=(
+            "see what else runs on that node; the monitor's threshold is RAY_memory_usage_threshold",
+            "RAY_memory_monitor_refresh_ms=0 turns the monitor off: read real memory use first; with memory shared by CPU "
+            "and GPU it misfires",
+        ),
+    ),
+}
+
 RULE = Rule(
     name="ray_oom",
-    emits=("ray-oom-kill",),
+    texts=TEXTS,
     about="Ray's own memory monitor killed workers of this cluster.",
     requires=("log",),
     evaluate=evaluate,

@@ -7,7 +7,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from forensics.analysis.rules._contract import Rule
+from forensics.analysis.rules._advice import TOGETHER
+from forensics.analysis.rules._contract import Rule, Text
 from forensics.analysis.rules._machine import grave, part
 from forensics.analysis.times import SECOND, iso
 from forensics.analysis.view import View
@@ -66,7 +67,6 @@ def evaluate(view: View) -> Iterator[Finding]:
             since=began,
             until=shown.up.at if shown.up and not blamed else None,
             does_not_show="why: cable, switch or card; and which ranks used this port",
-            next_steps=["read the port's error counters and the switch's log"],
         )
 
 
@@ -140,9 +140,19 @@ def _span(o: _Outage) -> str:
     return f"{_when(o.down[0])} to {_when(o.up) if o.up else '?'}"
 
 
+TEXTS = {
+    "rdma-port-down": Text(
+        says="A port that carries RDMA went down: transfers over it fail from then on.",
+        establishes="The driver's line, NCCL's async event, or the port's state.",
+        lower="Supported: it came up again before anything broke.",
+        next_steps=("read the port's error counters and the switch's log", "look at cable and transceiver, and whether the link flaps"),
+        over_nodes=(TOGETHER,),
+    ),
+}
+
 RULE = Rule(
     name="rdma_port",
-    emits=("rdma-port-down",),
+    texts=TEXTS,
     about="A port that carries RDMA went down.",
     any_of=("kernel", "log"),
     of_nodes=True,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from forensics.analysis import episodes
-from forensics.analysis.rules._contract import CannotTell, Rule, grade
+from forensics.analysis.rules._contract import CannotTell, Rule, Text, grade
 from forensics.analysis.times import duration
 from forensics.analysis.view import View
 from forensics.model import Finding, FindingRole, Severity
@@ -29,13 +29,24 @@ def evaluate(view: View) -> Iterator[Finding]:
             since=hole.since,
             until=hole.until,
             does_not_show="; ".join(others) or "what held it up: a line at its beginning says more than this",
-            next_steps=["nothing needs a restart; look at what the logs say at its beginning"],
         )
 
 
+TEXTS = {
+    "transient-stall-recovered": Text(
+        says="Progress stopped while requests were held, and came back by itself.",
+        establishes="Both edges: the last movement before, the first after.",
+        lower="Supported: a line is missing at one of the edges.",
+        next_steps=(
+            "nothing needs a restart; look at what the logs say at its beginning",
+            "let a watchdog capture the next one: it leaves nothing behind once it is over",
+        ),
+    ),
+}
+
 RULE = Rule(
     name="recovered",
-    emits=("transient-stall-recovered",),
+    texts=TEXTS,
     about="Between two stretches of movement nothing moved for at least half a minute while requests were held.",
     any_of=("log", "metrics"),
     evaluate=evaluate,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from forensics.analysis.rules._contract import Rule
+from forensics.analysis.rules._advice import TOGETHER
+from forensics.analysis.rules._contract import Rule, Text
 from forensics.analysis.rules._machine import first_at, ranks_of_gpu, started_again, troubles
 from forensics.analysis.times import iso
 from forensics.analysis.view import View
@@ -35,7 +36,6 @@ def evaluate(view: View) -> Iterator[Finding]:
         ranks=ranks,
         since=first,
         does_not_show="a reset that left no line in the kernel log; nor that a reset would have been enough",
-        next_steps=["reset the GPU and the fabric, or take the node out, before the next start"],
     )
 
 
@@ -46,9 +46,18 @@ def _healed(view: View, fault: KernelEvent, begun: int) -> bool:
     return any(e.signature == "kernel-boot" or e.fields.get("action") == "None" for e in later)
 
 
+TEXTS = {
+    "relaunch-on-faulted-fabric": Text(
+        says="The engine was started again on a GPU or fabric whose fault nobody had cleared.",
+        establishes="The fault's line before the start, and no reset or reboot between.",
+        next_steps=("reset the GPU and the fabric, or take the node out, before the next start",),
+        over_nodes=(TOGETHER,),
+    ),
+}
+
 RULE = Rule(
     name="relaunch_on_fault",
-    emits=("relaunch-on-faulted-fabric",),
+    texts=TEXTS,
     about="A start followed a fault of GPU or fabric that nobody had cleared.",
     requires=("kernel", "log"),
     evaluate=evaluate,

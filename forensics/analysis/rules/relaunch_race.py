@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from forensics.analysis.rules._contract import Rule, grade
+from forensics.analysis.rules._contract import Rule, Text, grade
 from forensics.analysis.rules._lived_on import served
 from forensics.analysis.rules._rendezvous import MISSING, absences
 from forensics.analysis.rules.lifecycle import OF_STARTS
@@ -36,7 +36,6 @@ def evaluate(view: View) -> Iterator[Finding]:
             since=TimeRange(earliest_ns=failed.begun_ns, latest_ns=failed.begun_ns, basis="logged"),
             until=ready,
             does_not_show="what was in the way: ports, ranks or memory of the run before, or a peer that was not up yet",
-            next_steps=["let a supervisor wait until every process of the old run is gone on every node before it starts anew"],
         )
 
 
@@ -49,9 +48,17 @@ def _failed_in_init(view: View) -> list[EvidenceRef]:
     return [*absent, *other]
 
 
+TEXTS = {
+    "rendezvous-race-on-relaunch": Text(
+        says="The first relaunch failed in its rendezvous, and a later clean start worked: ranks of the old run were still there.",
+        establishes="Both attempts in the logs.",
+        next_steps=("let a supervisor wait until every process of the old run is gone on every node before it starts anew",),
+    ),
+}
+
 RULE = Rule(
     name="relaunch_race",
-    emits=("rendezvous-race-on-relaunch",),
+    texts=TEXTS,
     about="A relaunch failed in its rendezvous, and the next clean start worked.",
     requires=("log",),
     evaluate=evaluate,

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import msgspec
 
-from forensics.analysis.rules._contract import Rule, grade
+from forensics.analysis.rules._advice import RACE, TOGETHER
+from forensics.analysis.rules._contract import Rule, Text, grade
 from forensics.analysis.rules._lived_on import served_after
 from forensics.analysis.rules._rendezvous import COUNTED, MISSING, UNSEEN, Absence, absences, unseen_nodes
 from forensics.analysis.times import duration, iso
@@ -42,7 +43,6 @@ def evaluate(view: View) -> Iterator[Finding]:
         until=over,
         does_not_show="why they did not come: never started, died before, could not reach this node, or were told another address or world",
         would_settle=["the log of the nodes whose ranks are missing, from the same minutes"],
-        next_steps=["do not raise the limit of the rendezvous before it is known whether the missing ranks were started at all"],
     )
     # the node that waited is no place to look at where those that stayed away are not known
     yield msgspec.structs.replace(finding, nodes=()) if UNSEEN in nodes else finding
@@ -67,9 +67,22 @@ def _short(absence: Absence) -> bool:
     return joined is not None and expected is not None and joined < expected
 
 
+TEXTS = {
+    "rendezvous-peer-missing": Text(
+        says="Not all ranks came to the rendezvous of a start.",
+        establishes="The store's own count: k of N joined within its limit.",
+        lower="Supported: a client's word, without the count.",
+        next_steps=(
+            "do not raise the limit of the rendezvous before it is known whether the missing ranks were started at all",
+            "look at the nodes whose ranks did not come: their own logs say why",
+        ),
+        over_nodes=(TOGETHER, RACE),
+    ),
+}
+
 RULE = Rule(
     name="rendezvous",
-    emits=(MISSING,),
+    texts=TEXTS,
     about="Some ranks of the job did not come to the rendezvous of its start.",
     requires=("log",),
     of_nodes=True,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from forensics.analysis.episodes import point
 from forensics.analysis.progress import Interval
-from forensics.analysis.rules._contract import Rule, grade
+from forensics.analysis.rules._contract import Rule, Text, grade
 from forensics.analysis.rules._probes import Probe, events, failed_probes
 from forensics.analysis.times import SECOND, iso
 from forensics.analysis.view import View
@@ -69,13 +69,20 @@ def _finding(view: View, end: int, probes: list[Probe], moved: list[Interval], w
         does_not_show=("why the probe got no answer in time" if probes[-1].late else "why the probe was answered as it was")
         + ("" if said else "; that the probe is why: whoever rolls out a new version stops it in the same way"),
         would_settle=[] if said else ["the platform's events around that moment (kubectl get events)"],
-        next_steps=["let the probe ask for progress, or give it a longer limit: the restart lost the requests and the cache"],
     )
 
 
+TEXTS = {
+    "healthy-engine-restarted": Text(
+        says="A supervisor restarted an engine that was making progress: the probe, not the engine, failed.",
+        establishes="Progress after the probe failed, and the supervisor's restart.",
+        next_steps=("let the probe ask for progress, or give it a longer limit: the restart lost the requests and the cache",),
+    ),
+}
+
 RULE = Rule(
     name="restarted_healthy",
-    emits=("healthy-engine-restarted",),
+    texts=TEXTS,
     about="A liveness or start-up probe failed, the engine went on making progress, and was restarted.",
     requires=("log",),
     evaluate=evaluate,

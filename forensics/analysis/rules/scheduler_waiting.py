@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 from forensics.analysis import episodes
 from forensics.analysis.episodes import Parked
+from forensics.analysis.rules._advice import EVIDENCE_FIRST
 from forensics.analysis.rules._capacity import tokens, too_big
-from forensics.analysis.rules._contract import Rule, grade
+from forensics.analysis.rules._contract import Rule, Text, grade
 from forensics.analysis.rules._transfers import connector, transfer_troubles
 from forensics.analysis.times import SECOND, duration
 from forensics.analysis.view import View
@@ -65,7 +66,6 @@ def _unschedulable(view: View, run: Parked, request: LogHit, size: LogHit, abort
         since=run.since,
         until=run.until,
         does_not_show="" if empty else "what holds the blocks that are in use",
-        next_steps=["abort that request", "keep the greatest length of a request (max model len) below the size of the cache"],
     )
 
 
@@ -90,13 +90,30 @@ def _on_kv(view: View, run: Parked) -> Finding:
     )
 
 
+TEXTS = {
+    "engine-alive-not-progressing": Text(
+        says="The loop turns or answers, but a class of requests never advances.",
+        establishes="Waiting above zero with none running in repeated stats, or one request parked while others go on.",
+        lower="Supported: it was seen once.",
+        next_steps=("look at the first request in the queue: what it needs, and who holds it",),
+        while_lasts=(EVIDENCE_FIRST,),
+    ),
+    "scheduler-head-of-line-unschedulable": Text(
+        says="The first waiting request can never fit, and everything behind it waits.",
+        establishes="Needed blocks above the total number of blocks.",
+        next_steps=("abort that request", "keep the greatest length of a request (max model len) below the size of the cache"),
+    ),
+    "scheduler-parked-on-kv-load": Text(
+        says="Requests are parked until their KV blocks arrive, and they do not arrive.",
+        establishes="The connector's lines or counters on both sides.",
+        lower="Supported: only this side was seen.",
+        next_steps=("look at the sending side and at the transfer, not at this scheduler",),
+    ),
+}
+
 RULE = Rule(
     name="scheduler_waiting",
-    emits=(
-        "engine-alive-not-progressing",
-        "scheduler-head-of-line-unschedulable",
-        "scheduler-parked-on-kv-load",
-    ),
+    texts=TEXTS,
     about="Stats lines say that requests wait and none runs, and the numbers in the log say why.",
     requires=("log",),
     evaluate=evaluate,

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from forensics.analysis import episodes
 from forensics.analysis.progress import Interval
 from forensics.analysis.rules import _pace
+from forensics.analysis.rules._advice import POWER_FIRST
 from forensics.analysis.rules._afterwards import gone
-from forensics.analysis.rules._contract import CannotTell, Rule, grade
+from forensics.analysis.rules._contract import CannotTell, Rule, Text, grade
 from forensics.analysis.rules.engine_died import FRONT_ENDS, failed_by_death
 from forensics.analysis.rules.process_state import MATTERS
 from forensics.analysis.view import View
@@ -154,9 +155,32 @@ def _after_stop(view: View, interval: Interval) -> bool:
     return view.stopped_ns is not None and interval.until_ns is not None and interval.until_ns > view.stopped_ns
 
 
+TEXTS = {
+    "healthy-serving": Text(
+        says="Counters move: the engine serves.",
+        establishes="Movement of a counter or of stats lines at the end of the evidence.",
+    ),
+    "idle-healthy": Text(
+        says="Nothing is outstanding and nothing is wrong that could be seen.",
+        establishes="Counters and in-flight evidence (rings, connections, the core's stack) agree.",
+        lower="Supported: gauges alone. A worker that froze while idle looks idle.",
+    ),
+    "slow-progress": Text(
+        says="The engine advances, but slowly. Not a stall.",
+        establishes="Counters that move, at a rate far below what the same engine showed before.",
+        next_steps=(POWER_FIRST, "compare batch, lengths and CPU with a good hour before calling it a regression"),
+    ),
+    "long-prefill": Text(
+        says="No output tokens because a long prompt is being computed.",
+        establishes="Iterations, KV use or prompt tokens rise; power normal.",
+        lower="Supported: prompt tokens moved only once.",
+        next_steps=("wait: it ends with the prompt; chunked prefill keeps others going meanwhile",),
+    ),
+}
+
 RULE = Rule(
     name="serving",
-    emits=("healthy-serving", "idle-healthy", "slow-progress", "long-prefill"),
+    texts=TEXTS,
     about="The engine serves, idles, crawls, or computes a long prompt.",
     any_of=("metrics", "log"),
     optional=("stacks", "sockets", "process"),

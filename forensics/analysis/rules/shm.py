@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from forensics.analysis.lives import line_number
-from forensics.analysis.rules._contract import Rule
+from forensics.analysis.rules._contract import Rule, Text
 from forensics.analysis.rules._machine import grave, outlived, part, troubles
 from forensics.analysis.times import iso
 from forensics.analysis.view import View
@@ -70,7 +70,6 @@ def _exhausted(view: View, failed: list[LogHit], exact: list[LogHit], told: list
         since=at,
         does_not_show="who filled it" if failed else "that anything failed for it",
         would_settle=["ls -l /dev/shm with times and owners"],
-        next_steps=["give the container a larger /dev/shm (--shm-size, or an emptyDir of medium Memory)"],
     )
 
 
@@ -125,9 +124,26 @@ def _started(view: View, node: str, containers: list[ContainerStatus]) -> TimeRa
     return TimeRange(earliest_ns=view.begun_ns, latest_ns=view.begun_ns, basis="logged")
 
 
+TEXTS = {
+    "shm-exhausted": Text(
+        says="Shared memory ran out.",
+        establishes="An allocation of shared memory that failed, or /dev/shm full by its own figures at that time.",
+        next_steps=(
+            "df /dev/shm and ls -l /dev/shm before the restart: the names tell whose segments they are",
+            "give the container a larger /dev/shm (--shm-size, or an emptyDir of medium Memory)",
+        ),
+    ),
+    "shm-leak-across-restarts": Text(
+        says="Segments that earlier runs left behind fill shared memory.",
+        establishes="Segments whose makers are gone, older than the present start.",
+        lower="Supported: their makers are not known.",
+        next_steps=("remove segments that no process has mapped (lsof or /proc/*/maps first)",),
+    ),
+}
+
 RULE = Rule(
     name="shm",
-    emits=("shm-exhausted", "shm-leak-across-restarts"),
+    texts=TEXTS,
     about="Shared memory of the host or container ran out, and of what.",
     any_of=("log", "memory"),
     of_nodes=True,

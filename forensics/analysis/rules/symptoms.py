@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from forensics.analysis.rules._contract import Rule
+from forensics.analysis.rules._advice import NO_LONGER_LIMIT
+from forensics.analysis.rules._contract import Rule, Text
 from forensics.analysis.stall import may_be_short
 from forensics.analysis.times import SECOND, duration, iso
 from forensics.analysis.view import View
@@ -29,7 +30,6 @@ def evaluate(view: View) -> Iterator[Finding]:
             since=began or first.at,
             until=first.at,
             does_not_show="which rank did not answer: the core waits for the output rank, whoever holds that one up",
-            next_steps=["do not raise the limit: it only delays this line"],
         )
     told = [h for h in view.events("wait") if h.feeds == "symptom-shm-broadcast-wait"]
     if waits := [h for h in told if h.at] or told:
@@ -59,9 +59,25 @@ def _at(hit: LogHit) -> str:
     return f" at {iso(hit.at.earliest_ns)}" if hit.at else ""
 
 
+TEXTS = {
+    "symptom-rpc-timeout": Text(
+        says=(
+            "A call of the core to its workers got no answer until its limit. The trouble began that much earlier. The line never names "
+            "who did not answer."
+        ),
+        establishes="Its line.",
+        next_steps=(NO_LONGER_LIMIT, "look at what each rank did at line time minus limit"),
+    ),
+    "symptom-shm-broadcast-wait": Text(
+        says="A reader or writer of a ring has waited for its interval, once or repeatedly. Ordinary while starting or compiling.",
+        establishes="Its line.",
+        next_steps=("in serving this is the moment to capture: the engine's own limit ends everything minutes later",),
+    ),
+}
+
 RULE = Rule(
     name="symptoms",
-    emits=("symptom-rpc-timeout", "symptom-shm-broadcast-wait"),
+    texts=TEXTS,
     about="A wait inside the engine reached its limit.",
     requires=("log",),
     evaluate=evaluate,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from forensics.analysis.rules._contract import Rule
+from forensics.analysis.rules._advice import NO_LONGER_LIMIT, NOT_THE_REPORTER
+from forensics.analysis.rules._contract import Rule, Text
 from forensics.analysis.rules._positions import rank_of
 from forensics.analysis.rules._raised import worker_exceptions
 from forensics.analysis.rules._victims import lost_peer
@@ -59,7 +60,6 @@ def _finding(view: View, name: str, hits: list[LogHit], title: str, unknown: str
         since=since,
         until=max(ends, key=lambda t: t.latest_ns, default=None),
         does_not_show=unknown,
-        next_steps=["do not raise the limit: it only delays this line"] if any(h.limit_s for h in hits) else [],
     )
 
 
@@ -150,9 +150,45 @@ SAID: tuple[tuple[str, Callable[[list[LogHit], View], str], str], ...] = (
     ("symptom-peer-loss", _peer, "which peer went first, and why"),
 )
 
+TEXTS = {
+    "nccl-watchdog-timeout": Text(
+        says="torch's watchdog gave up on a collective. The rank that it names waits for another one.",
+        establishes="Its line. The collective began that much earlier.",
+        next_steps=(NOT_THE_REPORTER, NO_LONGER_LIMIT),
+    ),
+    "heartbeat-monitor-abort": Text(
+        says=(
+            "torch's monitor saw its watchdog thread make no progress and ended the process: a call of CUDA or NCCL hung, or the GIL "
+            "was held."
+        ),
+        establishes="Its line.",
+        next_steps=("look for a thread that held the GIL inside a call of CUDA or NCCL", NOT_THE_REPORTER),
+    ),
+    "symptom-ray-channel-timeout": Text(
+        says="A channel of Ray's compiled graph had nothing to read or write until its limit.",
+        establishes="Its line.",
+        next_steps=("look for the actor that did not answer", NO_LONGER_LIMIT),
+    ),
+    "symptom-nccl-remote-error": Text(
+        says="NCCL lost a remote peer. A failing link and a process that ends look alike from here.",
+        establishes="Its line, with the completion status where it is told.",
+        next_steps=("look at the peer's node: did its process end first, or its port?",),
+    ),
+    "symptom-nccl-error": Text(
+        says="NCCL failed, and says what of: the cause stands in the lines that NCCL or CUDA printed just before.",
+        establishes="Its line.",
+        next_steps=("read the lines just before; run once with NCCL_DEBUG=INFO if there are none",),
+    ),
+    "symptom-peer-loss": Text(
+        says="A connection to another rank broke: closed by peer, broken pipe, nothing to receive. The peer went first.",
+        establishes="Its line.",
+        next_steps=("look for the rank that ended or closed first: every other one prints this",),
+    ),
+}
+
 RULE = Rule(
     name="symptoms_collective",
-    emits=tuple(name for name, _, _ in SAID),
+    texts=TEXTS,
     about="A rank waited for another one until a limit ran out, or lost its connection to it.",
     requires=("log",),
     of_nodes=True,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from forensics.analysis.rules._contract import Rule
+from forensics.analysis.rules._advice import WHOLE_NODE
+from forensics.analysis.rules._contract import Rule, Text
 from forensics.analysis.rules._machine import first_at, grave, named_process, part
 from forensics.analysis.times import duration
 from forensics.analysis.view import View
@@ -37,7 +38,6 @@ def _locked(view: View, node: str, events: list[KernelEvent]) -> Finding:
         nodes=[node],
         since=first_at(events),
         does_not_show="why: a driver, memory that is reclaimed without end, or a host that gives a guest no time look the same",
-        next_steps=["read the stack below the line"],
     )
 
 
@@ -69,13 +69,28 @@ def _of_node(view: View, node: str, events: list[KernelEvent]) -> Finding:
         does_not_show="what it waits for: the functions of its stack, below these lines, name the driver or file system"
         + ("" if ours else "; whether the task is of the engine"),
         would_settle=[] if ours else ["which process has this pid on the host"],
-        next_steps=["read the stack below the line: nvidia and uvm functions mean the driver, nfs, lustre and fuse ones a file system"],
     )
 
 
+TEXTS = {
+    "kernel-task-blocked": Text(
+        says="The kernel reports a task that has waited in it for minutes.",
+        establishes="The kernel's hung task line, with the task.",
+        next_steps=(
+            "read the stack below the line: nvidia and uvm functions mean the driver, nfs, lustre and fuse ones a file system",
+            WHOLE_NODE,
+        ),
+    ),
+    "kernel-lockup": Text(
+        says="The kernel reports a CPU that does nothing else: a soft or hard lockup, or an RCU stall.",
+        establishes="Its line, with CPU and task.",
+        next_steps=("read the stack below the line", WHOLE_NODE),
+    ),
+}
+
 RULE = Rule(
     name="task_blocked",
-    emits=("kernel-task-blocked", "kernel-lockup"),
+    texts=TEXTS,
     about="The kernel reported a task that waits in it and does not run, or a CPU that does nothing else.",
     requires=("kernel",),
     of_nodes=True,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from forensics.analysis.rules._contract import Rule, grade
+from forensics.analysis.rules._advice import POWER_FIRST
+from forensics.analysis.rules._contract import Rule, Text, grade
 from forensics.analysis.rules._gpus import BEFORE_NS, THERMAL, Gpu, gpus, named, whose
 from forensics.analysis.rules.gpu_power import figures
 from forensics.analysis.view import View
@@ -61,7 +62,6 @@ def _hot(view: View, node: str, hot: list[tuple[ThermalReading, str]], shut: lis
         nodes=[node],
         since=hot[0][0].at if hot else shut[0].at,
         does_not_show="that heat began the trouble",
-        next_steps=["check power limits, clocks and fans before the hardware is suspected"],
     )
 
 
@@ -84,7 +84,6 @@ def _throttled(view: View, node: str, counted: list[ThrottleCount], said: list[K
         nodes=[node],
         since=min((a for a in at if a), key=lambda a: a.earliest_ns, default=None),
         does_not_show="that it began the trouble: what is throttled is slow, and does not stand still",
-        next_steps=["check the flow of air and the temperature of the room, then fans and heat sinks"],
         **whose(view, slowed),
     )
 
@@ -115,9 +114,22 @@ def _grown(counts: list[ThrottleCount]) -> list[ThrottleCount]:
     return list(grown.values())
 
 
+TEXTS = {
+    "thermal-high": Text(
+        says="A sensor is near one of its trip points. Hot is a circumstance; hot while a trip acts is more.",
+        establishes="A reading within five degrees of the sensor's own trip point.",
+        next_steps=(POWER_FIRST, "look at fans, airflow and what spins: a SoC that is hot while its GPU is cooler points at the host side"),
+    ),
+    "thermal-throttled": Text(
+        says="A CPU or GPU runs slower because of heat. It makes slow, it does not stop a program.",
+        establishes="The throttle reason or count itself, in the interval.",
+        next_steps=(POWER_FIRST, "cap the clock (nvidia-smi -lgc) until the cooling is mended"),
+    ),
+}
+
 RULE = Rule(
     name="thermal_high",
-    emits=("thermal-high", "thermal-throttled"),
+    texts=TEXTS,
     about="A sensor is within five degrees of its limit or past its passive trip, or a CPU or GPU slows down for heat.",
     any_of=("thermal", "gpu"),
     optional=("kernel",),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from forensics.analysis.rules._contract import Rule, grade
+from forensics.analysis.rules._contract import Rule, Text, grade
 from forensics.analysis.times import duration
 from forensics.analysis.view import View
 from forensics.model import ConfigValue, EvidenceRef, Finding, FindingRole, Role
@@ -38,7 +38,6 @@ def evaluate(view: View) -> Iterator[Finding]:
             because=[ref],
             role=FindingRole.CONTEXT,
             does_not_show="that the limit did harm: it only says when a standstill is noticed, not whether there is one",
-            next_steps=["put it back: a higher limit delays the line that names the standstill, and cures nothing"],
         )
 
 
@@ -68,9 +67,17 @@ def _seconds(text: str) -> float | None:
     return value if 0 < value < 1e9 else None
 
 
+TEXTS = {
+    "time-limit-raised": Text(
+        says="A limit on work under way is above its default. For a deadlock that only delays the symptom, and the capture with it.",
+        establishes="The limit's value in the command line, environment or log, and something that stood still.",
+        next_steps=("put it back: a higher limit delays the line that names the standstill, and cures nothing",),
+    ),
+}
+
 RULE = Rule(
     name="time_limits",
-    emits=("time-limit-raised",),
+    texts=TEXTS,
     about="A limit on work under way is above its default, and something stood still.",
     requires=("log",),
     evaluate=evaluate,

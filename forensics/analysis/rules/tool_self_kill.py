@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from forensics.analysis.rules._contract import Rule, grade
+from forensics.analysis.rules._advice import NO_LONGER_LIMIT, TOGETHER
+from forensics.analysis.rules._contract import Rule, Text, grade
 from forensics.analysis.times import SECOND, duration, iso
 from forensics.analysis.view import View
 from forensics.model import Finding, FindingRole, LogHit, Severity, TimeRange
@@ -42,7 +43,6 @@ def evaluate(view: View) -> Iterator[Finding]:
         since=first.at,
         until=TimeRange(earliest_ns=restarted, latest_ns=restarted, basis="logged") if restarted else None,
         does_not_show="what the ranks waited for: exit code 137 is the detector's own doing here",
-        next_steps=["take the stacks that it printed of every rank before it ended them"],
     )
 
 
@@ -60,9 +60,22 @@ def _ended_by_watchdog(view: View) -> list[LogHit]:
     return []
 
 
+TEXTS = {
+    "tool-self-kill": Text(
+        says="The engine's own hang detector ended it: exit 137 without any OOM.",
+        establishes="The detector's own lines.",
+        next_steps=(
+            "take the stacks that it printed of every rank before it ended them",
+            "look at what stood still before: the detector is the messenger",
+            NO_LONGER_LIMIT,
+        ),
+        over_nodes=(TOGETHER,),
+    ),
+}
+
 RULE = Rule(
     name="tool_self_kill",
-    emits=("tool-self-kill",),
+    texts=TEXTS,
     about="The engine's hang detector or crash guard ended the engine.",
     requires=("log",),
     evaluate=evaluate,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from forensics.analysis.rules._contract import Rule, grade
+from forensics.analysis.rules._contract import Rule, Text, grade
 from forensics.analysis.times import duration
 from forensics.analysis.view import View
 from forensics.model import Finding, FindingRole, LogHit, Severity
@@ -54,7 +54,6 @@ def _finding(view: View, hits: list[LogHit], title: str, going: bool) -> Finding
         since=hits[0].at,
         until=None if going else hits[-1].at,
         does_not_show="what limits it: the store, the network to it, or a cold cache",
-        next_steps=["measure the read rate of the store from this node before calling the start a hang"],
     )
 
 
@@ -74,9 +73,18 @@ def _gib_s(hit: LogHit) -> float | None:
         return None
 
 
+TEXTS = {
+    "slow-weight-load": Text(
+        says="Weights are read at the speed of slow storage.",
+        establishes="Shard progress with times and sizes.",
+        lower="Supported: times without sizes.",
+        next_steps=("measure the read rate of the store from this node before calling the start a hang",),
+    ),
+}
+
 RULE = Rule(
     name="weight_load",
-    emits=("slow-weight-load",),
+    texts=TEXTS,
     about="Weights were loaded at a rate that speaks of slow storage.",
     requires=("log",),
     evaluate=evaluate,

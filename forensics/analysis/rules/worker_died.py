@@ -6,8 +6,9 @@ import re
 import signal
 from collections.abc import Iterator
 
+from forensics.analysis.rules._advice import RACE, TOGETHER, WHOLE_NODE
 from forensics.analysis.rules._agent import ended_first
-from forensics.analysis.rules._contract import Rule, grade
+from forensics.analysis.rules._contract import Rule, Text, grade
 from forensics.analysis.times import SECOND
 from forensics.analysis.view import View
 from forensics.model import EngineProcess, EvidenceRef, Finding, FindingRole, LogHit, ProcessState, Role, Severity, TimeRange
@@ -160,9 +161,19 @@ def _never_ready(view: View) -> bool:
     return bool(view.events("start-failed")) and not view.events("ready") and not view.progress.measured
 
 
+TEXTS = {
+    "worker-process-died": Text(
+        says="A worker process ended before anything else of its engine did.",
+        establishes="Its exit status or signal, or its parent's line; and which came first.",
+        lower="Supported: the parent's line, without a status and without the kernel's log.",
+        next_steps=(WHOLE_NODE, "look for the last lines of that worker, and for a core file"),
+        over_nodes=(TOGETHER, RACE),
+    ),
+}
+
 RULE = Rule(
     name="worker_died",
-    emits=("worker-process-died",),
+    texts=TEXTS,
     about="A worker process ended before anything else of its engine did.",
     any_of=("log", "process"),
     optional=("kernel",),

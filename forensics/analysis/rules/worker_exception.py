@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import msgspec
 
-from forensics.analysis.rules._contract import Rule, grade
+from forensics.analysis.rules._advice import EVIDENCE_FIRST, NO_LONGER_LIMIT, RACE, TOGETHER
+from forensics.analysis.rules._contract import Rule, Text, grade
 from forensics.analysis.rules._raised import REPLY_S, doubts, speaker, told_at, worker_exceptions
 from forensics.analysis.rules._victims import REFUSALS, lost_peer
 from forensics.analysis.times import SECOND, duration, iso
@@ -78,7 +79,6 @@ def evaluate(view: View) -> Iterator[Finding]:
             since=hit.at,
             does_not_show="; ".join(["whether it is the cause: a lost answer ends in a timeout sooner"] * too_old + others)
             or "why it raised: read the traceback at the cited line",
-            next_steps=["only the output rank's failures reach the core; any other rank that raises waits for its next call"],
         )
 
 
@@ -131,9 +131,27 @@ def _stack(view: View, process: EngineProcess | None) -> EvidenceRef | None:
     return thread.last.ref if thread and thread.state == "rpc-idle" else None
 
 
+TEXTS = {
+    "worker-exception-swallowed": Text(
+        says="A worker raised and the engine was not told: it waits until its limit. Only the output rank's failures are delivered.",
+        establishes="The worker's exception with no matching line of the engine before the timeout.",
+        lower="Supported: no timeout was seen yet.",
+        next_steps=("read that worker's traceback: it is the cause, the engine's timeout is not", NO_LONGER_LIMIT),
+        while_lasts=(EVIDENCE_FIRST,),
+        over_nodes=(TOGETHER,),
+    ),
+    "worker-exception-fatal": Text(
+        says="A worker raised, the engine was told and ended.",
+        establishes="The worker's traceback and the engine's line about it.",
+        lower="Supported: only the engine's quotation of it.",
+        next_steps=("read the worker's traceback: an empty reason in the engine's line is how an exception without text looks",),
+        over_nodes=(TOGETHER, RACE),
+    ),
+}
+
 RULE = Rule(
     name="worker_exception",
-    emits=("worker-exception-swallowed", "worker-exception-fatal"),
+    texts=TEXTS,
     about="A worker raised an exception, and the engine went on waiting for it (swallowed) or was told and ended (fatal).",
     requires=("log",),
     optional=("stacks", "metrics"),
