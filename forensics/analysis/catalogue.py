@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from forensics.analysis.rules import Rule, Text, rules
-from forensics.analysis.rules._advice import POWER_FIRST
 
 FAMILIES: Mapping[str, tuple[str, ...]] = {
     "State of the engine": (
@@ -93,74 +92,6 @@ UNMADE: Mapping[str, Unmade] = {
             says="Preparation of later work overwrote a buffer that earlier work still needed.",
             establishes="A recorder's trace of both uses of the buffer. Wrong output alone is not this.",
             next_steps=("run once without overlapping passes: if it is gone, look at who owns the buffer between two passes",),
-        ),
-    ),
-    "cpu-pressure": Unmade(
-        _NO_RULE,
-        Text(
-            says=(
-                "Tasks waited for a CPU: the kernel's pressure figures of the node or container show it. An amplifier unless "
-                "shown otherwise."
-            ),
-            establishes=(
-                "PSI figures (some/full) that are high over the incident's interval, or throttling counts of the container that rise."
-            ),
-            false_positives="Ranks that spin while they wait raise pressure without needing the CPU: a stall causes it.",
-            next_steps=("look at the CPU limit of the container, and at what else runs on the node",),
-            references=("Linux Documentation/accounting/psi.rst",),
-        ),
-    ),
-    "power-capped": Unmade(
-        _NO_RULE,
-        Text(
-            says="A GPU runs below its clock because a power limit is reached.",
-            establishes=(
-                "The SW power cap reason of NVML while the GPU has work; on machines that report no reason, a clock far below normal."
-            ),
-            false_positives="At full load the power limit is reached on healthy GPUs all day: it makes slow, it does not stop anything.",
-            next_steps=(POWER_FIRST, "on small machines: take the AC power away and back, a negotiated supply can be stuck low"),
-            references=("NVML nvmlClocksEventReasons: 0x4 SwPowerCap",),
-        ),
-    ),
-    "power-brake": Unmade(
-        _NO_RULE,
-        Text(
-            says="Outside hardware asserts the power brake: the machine's supply or the rack slows the GPU down.",
-            establishes="The HW power brake reason of NVML (0x80) in a sample of the incident.",
-            next_steps=(POWER_FIRST, "ask for the power supplies and the rack's power budget"),
-            references=("NVML nvmlClocksEventReasons: 0x80 HwPowerBrakeSlowdown",),
-        ),
-    ),
-    "clock-unsynchronised": Unmade(
-        _NO_RULE,
-        Text(
-            says="A node's clock is not kept in step: the order of events across nodes is uncertain by at least the error that it states.",
-            establishes=(
-                "The kernel's or the time service's own word that it is not synchronised, or an offset measured against another node."
-            ),
-            false_positives="Inside a container the time service is not visible; the host may be in step all the same.",
-            next_steps=("start the time service (chrony, systemd-timesyncd) and check the offset before comparing nodes",),
-            references=("adjtimex(2), STA_UNSYNC",),
-        ),
-    ),
-    "installed-code-modified": Unmade(
-        _NO_RULE,
-        Text(
-            says="Installed files of a package differ from the package's own record: somebody edited them in place.",
-            establishes="The hash of a file differs from the RECORD of its wheel.",
-            false_positives="Editable installs and distribution packages have no such record; byte-code is not part of it.",
-            next_steps=("read the difference, and put it into patches.toml if it is meant to be there",),
-            references=("PyPA specification: recording installed projects, RECORD",),
-        ),
-    ),
-    "version-skew": Unmade(
-        _NO_RULE,
-        Text(
-            says="Ranks or nodes of one engine run different builds of the engine, torch, NCCL or the driver.",
-            establishes="Two versions or build ids read in two processes of the same engine, or NCCL's own line about it.",
-            false_positives="A user-space library and a driver have different numbers by nature: only like is compared with like.",
-            next_steps=("bring all nodes to one image before looking further",),
-            references=("NCCL: Mismatched NCCL version detected",),
         ),
     ),
     "comparison-asymmetric": Unmade(

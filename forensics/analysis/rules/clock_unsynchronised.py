@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from forensics.analysis.rules._contract import Rule
+from forensics.analysis.rules._contract import Rule, Text
 from forensics.analysis.times import SECOND, duration, iso
 from forensics.analysis.view import View
 from forensics.model import ClockState, Finding, Grade, KernelEvent, LogSpan, Severity
@@ -94,7 +94,6 @@ def _adrift(view: View, adrift: dict[str, tuple[ClockState, bool]], lost: list[K
         nodes=nodes,
         does_not_show="how far its clock really is off: one that nobody keeps may still be right",
         would_settle=["the offset of each node from one time server (`chronyc tracking`, `ntpq -p`)"],
-        next_steps=["let a time server keep every node's clock before the next incident"],
     )
 
 
@@ -118,9 +117,21 @@ def _apart(view: View, unknown: list[str], error_s: float, read: list[ClockState
     )
 
 
+TEXTS = {
+    "clock-unsynchronised": Text(
+        says="A node's clock is not kept in step, or was set while the engine ran: the order of events across nodes is uncertain.",
+        establishes="A time daemon's own word, several witnesses that agree, or the kernel's line that the clock was set.",
+        lower="Supported: the kernel's flag alone. Possible: nobody read the clock of one of several nodes.",
+        next_steps=(
+            "let a time server keep every node's clock before the next incident",
+            "until then believe the order within one node, not across nodes",
+        ),
+    ),
+}
+
 RULE = Rule(
     name="clock_unsynchronised",
-    emits=("clock-unsynchronised",),
+    texts=TEXTS,
     about="The clocks of an engine's nodes may be apart, or one of them was set while the engine ran.",
     any_of=("clock", "log"),
     optional=("kernel",),

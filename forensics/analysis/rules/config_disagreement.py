@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from forensics.analysis import settings
-from forensics.analysis.rules._contract import Rule, grade
+from forensics.analysis.rules._contract import Rule, Text, grade
 from forensics.analysis.view import View
 from forensics.model import Finding, FindingRole, Severity
 
@@ -27,9 +27,17 @@ def evaluate(view: View) -> Iterator[Finding]:
         )
 
 
+TEXTS = {
+    "config-disagreement": Text(
+        says="Two places state different values of one setting, or ranks run with different ones. Context: it may be on purpose.",
+        establishes="Both places were read: live object, log, command line or environment.",
+        next_steps=("believe the running object: log and command line say what was asked for",),
+    ),
+}
+
 RULE = Rule(
     name="config_disagreement",
-    emits=("config-disagreement",),
+    texts=TEXTS,
     about="Two places state different values of one setting, or ranks run with different ones.",
     any_of=("objects", "log", "process"),
     evaluate=evaluate,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from forensics.analysis.rules._contract import CannotTell, Rule
+from forensics.analysis.rules._contract import CannotTell, Rule, Text
 from forensics.analysis.view import View
 from forensics.model import CpuGroup, CpuSample, EngineProcess, EvidenceRef, Finding, FindingRole, Grade, HostCpu, Severity
 
@@ -80,7 +80,6 @@ def _told(
         nodes=[node],
         does_not_show="that it began the trouble: who waits for a processor is late, and comes",
         would_settle=[] if starved else ["schedstat of the engine's threads in two samples"],
-        next_steps=["raise the container's CPU quota, or take other work off the machine; then compare the waits again"],
     )
 
 
@@ -116,9 +115,18 @@ def _throttled(groups: list[CpuGroup]) -> list[tuple[CpuGroup, float]]:
     return list(found.values())
 
 
+TEXTS = {
+    "cpu-pressure": Text(
+        says="Threads of the engine waited for a processor, or their container used up its quota. An amplifier unless shown otherwise.",
+        establishes="The engine's own waits (schedstat) in two samples, or a quota that was used up in many of its periods.",
+        lower="Possible: only the pressure of the whole host is high, which counts everybody's tasks.",
+        next_steps=("raise the container's CPU quota, or take other work off the machine; then compare the waits again",),
+    ),
+}
+
 RULE = Rule(
     name="cpu_pressure",
-    emits=("cpu-pressure",),
+    texts=TEXTS,
     about="Threads of the engine waited for a processor, or their container used up its quota.",
     requires=("cpu",),
     optional=("process",),

@@ -5,7 +5,8 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator
 
-from forensics.analysis.rules._contract import Rule, grade
+from forensics.analysis.rules._advice import POWER_FIRST
+from forensics.analysis.rules._contract import Rule, Text, grade
 from forensics.analysis.rules._gpus import CAP, HW_SLOWDOWN, POWER_BRAKE, THERMAL, Gpu, gpus, named, whose
 from forensics.analysis.view import View
 from forensics.model import Finding, FindingRole, GpuSample, Grade, Severity
@@ -74,7 +75,6 @@ def _brake(view: View, node: str, braked: list[Gpu], level: Grade) -> Finding:
         nodes=[node],
         since=min((s.at for g in braked for s in g.with_bits(bits) if s.at), key=lambda at: at.earliest_ns, default=None),
         does_not_show="that it began the trouble: a slow GPU makes every step longer, and stops none",
-        next_steps=["check power supplies, the rack's power budget and the board's power cables: the signal comes from outside the GPU"],
         **whose(view, braked),
     )
 
@@ -114,9 +114,24 @@ def _held_back(view: View, node: str, crawling: list[Gpu]) -> Finding:
     )
 
 
+TEXTS = {
+    "power-capped": Text(
+        says="A GPU runs below its clock because of its power limit. It makes slow, it does not stop anything.",
+        establishes="The driver's power cap reason in a sample.",
+        lower="Lower: the clock is far below its highest under load, and the driver gives no reason (a supply that was negotiated low).",
+        next_steps=("compare the limit and the clock with those of the other GPUs: the slowest rank sets the pace", POWER_FIRST),
+    ),
+    "power-brake": Text(
+        says="A power brake from outside slows the GPU: the machine's supply or the rack asks for it.",
+        establishes="The driver's power brake reason in a sample.",
+        lower="Possible: the driver says that hardware slows the GPU, and not which.",
+        next_steps=("check power supplies, the rack's power budget and the board's power cables: the signal comes from outside the GPU",),
+    ),
+}
+
 RULE = Rule(
     name="gpu_power",
-    emits=("power-capped", "power-brake"),
+    texts=TEXTS,
     about="A GPU runs below its clocks because of its power limit, or because a power brake from outside slows it.",
     requires=("gpu",),
     of_nodes=True,

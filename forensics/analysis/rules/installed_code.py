@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from forensics.analysis.builds import RUNS_CODE
-from forensics.analysis.rules._contract import CannotTell, Rule, grade
+from forensics.analysis.rules._contract import CannotTell, Rule, Text, grade
 from forensics.analysis.times import iso
 from forensics.analysis.view import View
 from forensics.model import BuildReading, ChangedFile, CodeCheck, EngineProcess, Finding, Severity
@@ -96,9 +96,20 @@ def _all_clear(view: View, checks: list[CodeCheck]) -> None:
         raise CannotTell(f"nothing was read of {view.name(unseen[0])}", "builds")
 
 
+TEXTS = {
+    "installed-code-modified": Text(
+        says="Installed files of a package differ from the package's own record: they were edited, added or removed in place.",
+        establishes="The hash of a file differs from the record of its package. A file is a witness, not the code in memory.",
+        next_steps=(
+            "compare with what you believe is applied: state it in a patches.toml",
+            "say in a report to the makers that files were changed",
+        ),
+    ),
+}
+
 RULE = Rule(
     name="installed_code",
-    emits=("installed-code-modified",),
+    texts=TEXTS,
     about="Installed files differ from the hashes in their package's own record, or lie in it without being named there.",
     requires=("builds",),
     evaluate=evaluate,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from forensics.analysis.livecode import REPLACED, Runs, Verdict, verdict
-from forensics.analysis.rules._contract import Rule
+from forensics.analysis.rules._contract import Rule, Text
 from forensics.analysis.view import View
 from forensics.model import EngineProcess, Finding, FunctionReading, Grade, Severity
 
@@ -50,9 +50,18 @@ def _who(view: View, readings: list[FunctionReading]) -> str:
     return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
 
 
+TEXTS = {
+    "function-monkeypatched": Text(
+        says="A function runs other code than its file says: something replaced it at run time.",
+        establishes="The code object read in the process, whose file or contents are not those of its module.",
+        lower="Supported or possible: the file changed meanwhile, or its compiled form could not be compared in full.",
+        next_steps=("read the file that the running code names: that is what runs",),
+    ),
+}
+
 RULE = Rule(
     name="monkeypatch",
-    emits=("function-monkeypatched",),
+    texts=TEXTS,
     about="Whether the functions that make an engine move, and those of patches.toml, run what their files say.",
     requires=("patches",),
     applies=lambda view: "" if view.profile.functions or view.of(FunctionReading) else "no function is declared for this kind of engine",

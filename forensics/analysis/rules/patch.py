@@ -41,7 +41,6 @@ def evaluate(view: View) -> Iterator[Finding]:
                 because=[ref for _, mine in contradictions for ref in _one_of_each(mine)],
                 severity=Severity.WARNING,
                 processes=_processes(w for _, mine in contradictions for w in mine),
-                next_steps=["compare what each process has: forensics patches --patches patches.toml"],
             )
         if failed := _failed_with(view, witnesses):
             live, refs, how_sure = failed
@@ -54,7 +53,6 @@ def evaluate(view: View) -> Iterator[Finding]:
                 role=FindingRole.CONTEXT,
                 processes=_processes(live),
                 does_not_show="that the patch is bad: it may still be a good change, or cure another failure; nor that it took part",
-                next_steps=["do not count quiet time since the patch as a cure", "keep the patch apart from the next change that is tried"],
             )
 
 
@@ -130,7 +128,10 @@ TEXTS = {
     "patch-inconsistent": Text(
         says="Ranks or nodes disagree on a patch: they run different code.",
         establishes="Two processes with different readings of the same witness.",
-        next_steps=("bring all nodes to one image before looking further",),
+        next_steps=(
+            "compare what each process has: forensics patches --patches patches.toml",
+            "bring all nodes to one image before looking further",
+        ),
         over_nodes=(TOGETHER,),
     ),
     "patch-live-and-failed": Text(
@@ -140,7 +141,7 @@ TEXTS = {
         ),
         establishes="patch-live established in the process that failed, and the failure.",
         lower="As firm as the weaker of the two.",
-        next_steps=("do not count quiet time since the patch as a cure",),
+        next_steps=("do not count quiet time since the patch as a cure", "keep the patch apart from the next change that is tried"),
     ),
 }
 

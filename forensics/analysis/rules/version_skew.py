@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from itertools import combinations
 
 from forensics.analysis.builds import Has, readings
-from forensics.analysis.rules._contract import CannotTell, Rule
+from forensics.analysis.rules._advice import TOGETHER
+from forensics.analysis.rules._contract import CannotTell, Rule, Text
 from forensics.analysis.view import View
 from forensics.model import EngineProcess, Finding, FindingRole, Grade, LogHit, Role, Severity, ranges
 
@@ -90,7 +91,6 @@ def _finding(view: View, component: str, pair: tuple[_Group, _Group]) -> Finding
         processes=_processes(pair),
         nodes=dict.fromkeys(h.node for g in pair for h in g.having if h.node),
         does_not_show="that the difference is at fault" + ("; what runs: files were replaced after the start" if late else ""),
-        next_steps=["install the same build everywhere and restart all nodes of the engine together"],
     )
 
 
@@ -142,9 +142,22 @@ def applies(view: View) -> str:
     return "the engine is one process, as far as is known"
 
 
+TEXTS = {
+    "version-skew": Text(
+        says=(
+            "Parts of one engine run different builds of the engine, torch, NCCL or the driver. That the difference is at fault is not "
+            "said."
+        ),
+        establishes="Two versions or build ids read in processes of the same engine, or NCCL's own comparison.",
+        lower="Supported: a log line or a folder's name is one of the two witnesses. Possible: files were replaced after the start.",
+        next_steps=("install the same build everywhere before looking further",),
+        over_nodes=(TOGETHER,),
+    ),
+}
+
 RULE = Rule(
     name="version_skew",
-    emits=("version-skew",),
+    texts=TEXTS,
     about="Parts of one engine run different builds of the engine, torch, NCCL or the driver.",
     any_of=("builds", "log"),
     applies=applies,
