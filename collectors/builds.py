@@ -13,8 +13,6 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 from collectors._contract import (
@@ -24,48 +22,38 @@ from collectors._contract import (
     Target,
     absence,
     nothing_to_do,
-    os_error_outcome,
     read_bounded,
     resolve_in_root,
 )
+from collectors._environment import Environment, check
 from collectors._imports import VERSION, Process, lineage, search_path, start_times
-from collectors._installed import Distribution, installed, named_by_itself, owners, record_of, version_of_library
+from collectors._installed import Distribution, installed, named_by_itself, owners, version_of_library
 from collectors._libraries import Read, mapped, preloads
-from collectors._recorded import Budget, Check, rows
+from collectors._recorded import Budget
 
 HASH_BYTES, HASH_S = 192 << 20, 20.0
 """Sources of an engine and of torch are 90 MB in 5,000 files; one core hashes 0.4 to 2 GB a second."""
 ENGINES = ("vllm", "sglang", "sgl_kernel", "tensorrt_llm")
 BESIDE = ("torch",)
 Json = dict[str, Any]
-
-
-@dataclass
-class Environment:
-    """Folders of packages as one set of processes sees them."""
-
-    root: str
-    folders: list[str]
-    pids: list[int] = field(default_factory=list)
-    distributions: list[Distribution] = field(default_factory=list)
-    checked: dict[str, Distribution] = field(default_factory=dict)
-    """By metadata folder: whose files are compared with their record, the engine's own first."""
-    beside: set[str] = field(default_factory=set)
-    """Of those: what the engine stands on."""
+Place = tuple[tuple[str, str], tuple[str, ...]]
+"""(mount namespace, root), folders of packages"""
+Folders = dict[tuple[tuple[str, str], str], list[Distribution]]
 
 
 def collect(request: Request, emit: Emitter) -> None:
     if not request.targets:
         nothing_to_do(emit, "builds")
         return
-    environments: dict[tuple[Any, ...], Environment] = {}
+    environments: dict[Place, Environment] = {}
     libraries: Read = {}
+    seen: Folders = {}
     for target in request.targets:
         with emit.attempt(target.name, pid=target.pid) as attempt:
             if gone := absence(target, request.sysroot):
                 attempt.end(*gone)
                 continue
-            told, denied = read_process(request, target, environments, libraries)
+            told, denied = read_process(request, target, environments, libraries, seen)
             if denied:
                 attempt.end("PARTIAL" if told["packages"] or told["libraries"] else "DENIED", denied, PTRACE_CURE)
             elif not told["packages"] and not told["libraries"]:
@@ -88,7 +76,9 @@ def collect(request: Request, emit: Emitter) -> None:
             attempt.evidence.append(emit.evidence(name, "environment", json.dumps(body), source=source))
 
 
-def read_process(request: Request, target: Target, environments: dict[tuple[Any, ...], Environment], libraries: Read) -> tuple[Json, str]:
+def read_process(
+    request: Request, target: Target, environments: dict[Place, Environment], libraries: Read, seen: Folders
+) -> tuple[Json, str]:
     """(what is told of one process, why something of it was denied), its environment added to the others."""
     sysroot = request.sysroot
     family = lineage(target.pid, sysroot)
@@ -97,11 +87,11 @@ def read_process(request: Request, target: Target, environments: dict[tuple[Any,
     asked = dict(request.options.get("packages", {})).get(target.engine, ENGINES)
     wanted = [package for package in (*asked, *BESIDE) if str(package).isidentifier()]
     paths = {package: search_path(family, package, root) for package in wanted}
-    folders = list(dict.fromkeys(folder for path in paths.values() for folder in path))
-    key = (me.link("ns/mnt") if not sysroot else root, me.link("root") if not sysroot else "", tuple(folders))
-    environment = environments.setdefault(key, Environment(root, folders))
-    if not environment.pids:
-        environment.distributions = [d for folder in folders for d in installed(root, folder)]
+    view = (me.link("ns/mnt"), me.link("root")) if not sysroot else (root, "")
+    found = {folder: _installed(seen, view, root, folder) for folder in dict.fromkeys(folder for path in paths.values() for folder in path)}
+    # folders without distributions differ between processes of one environment: that of the script, the working one
+    key = view, tuple(folder for folder, distributions in found.items() if distributions)
+    environment = environments.setdefault(key, Environment(root, list(key[1]), distributions=[d for each in found.values() for d in each]))
     environment.pids.append(target.pid)
     packages = [told for package in wanted if (told := read_package(me, package, paths[package], environment))]
     python = next((found[1] for found in map(VERSION.search, [me.exe, *sorted(me.maps)]) if found), "")
@@ -114,6 +104,12 @@ def read_process(request: Request, target: Target, environments: dict[tuple[Any,
         library["version"] = library["version"] or version_of_library(library["path"], environment.distributions)
     told |= {"driver": driver(sysroot), "packages": packages, "libraries": loaded}
     return told, me.error if me.denied else ""
+
+
+def _installed(seen: Folders, view: tuple[str, str], root: str, folder: str) -> list[Distribution]:
+    if (view, folder) not in seen:
+        seen[view, folder] = installed(root, folder)
+    return seen[view, folder]
 
 
 def read_package(me: Process, package: str, path: list[str], environment: Environment) -> Json | None:
@@ -136,47 +132,6 @@ def read_package(me: Process, package: str, path: list[str], environment: Enviro
     told["editable"] = next((d.editable for d in found if d.editable), "")
     # mapped files prove where it was imported from; else the order of folders is what we would guess
     return {**told, "inferred": not seen and len(holding) > 1, "also": [other for other in holding if other != folder]}
-
-
-def check(environment: Environment, budget: Budget, everything: bool) -> Iterator[Json]:
-    """The files of each distribution against its record: first what is urgent of all, the engine's before torch's."""
-    started: list[tuple[Distribution, Check | None, str]] = []
-    for distribution in environment.checked.values():
-        why, record, changed = "", b"", 0
-        try:
-            record = record_of(distribution)
-            changed = os.stat(f"{distribution.where}/RECORD").st_mtime_ns if record else 0
-        except OSError as error:
-            why = os_error_outcome(error)[1]
-        if distribution.editable:
-            why = f"it is imported from {distribution.editable}, whose files no record names"
-        work = None if why or not record else Check(environment.root, distribution.folder, record, changed)
-        if work is not None:
-            work.look(distribution.meta not in environment.beside, everything)
-        started.append((distribution, work, why or "" if record else "it keeps no record of its files"))
-    for level in range(4):
-        for _, work, _ in started:
-            if work is not None:
-                work.work(level, budget)
-
-    def elsewhere() -> set[str]:
-        return {row.path for d in environment.distributions for row in _rows(d)}
-
-    for distribution, work, why in started:
-        about = {"distribution": distribution.name, "version": distribution.version, "folder": distribution.folder}
-        if work is None:
-            none: Json = dict.fromkeys(("named", "hashed", "sources", "sources_hashed", "differing"), 0)
-            yield {**about, **none, "modified": [], "missing": [], "added": [], "walked": False, "cut": why}
-        else:
-            work.seek_added(budget, elsewhere)
-            yield {**about, **work.result(budget)}
-
-
-def _rows(distribution: Distribution) -> list[Any]:
-    try:
-        return rows(record_of(distribution))
-    except OSError:
-        return []
 
 
 def driver(sysroot: str) -> str:

@@ -6,14 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from forensics.analysis import ingest, topology
+from forensics.analysis import builds, ingest, topology
 from forensics.analysis.livecode import Verdict, verdict
 from forensics.analysis.patched import Witness, of_patch
-from forensics.analysis.rules import monkeypatch, patch
+from forensics.analysis.rules import installed_code, monkeypatch, patch, version_skew
+from forensics.analysis.run import run_rules
 from forensics.analysis.view import View
-from forensics.model import ConstantReading, EngineInstance, EngineProcess, Finding, FunctionReading, PatchReading
+from forensics.model import Build, CodeCheck, ConstantReading, EngineInstance, EngineProcess, Finding, FunctionReading, PatchReading
 
-RULES = (patch.RULE, monkeypatch.RULE)
+RULES = (patch.RULE, monkeypatch.RULE, installed_code.RULE, version_skew.RULE)
 
 
 @dataclass
@@ -42,6 +43,9 @@ class Provenance:
     of_nodes: list[tuple[str, Witness]]
     """(patch, witness) of a node as a whole: a line that its log does not hold."""
     findings: list[Finding]
+    builds: tuple[Build, ...] = ()
+    checks: list[CodeCheck] = field(default_factory=list)
+    """Of installed files against their package's own record."""
 
 
 def provenance(paths: Sequence[str | Path]) -> tuple[list[Provenance], list[str]]:
@@ -62,5 +66,6 @@ def _of_engine(view: View) -> Provenance:
         one.files = [r for r in view.of(PatchReading) if (r.node, r.pid) == one.place]
         one.functions = [(r, verdict(r)) for r in view.of(FunctionReading) if (r.node, r.pid) == one.place]
         one.constants = [r for r in view.of(ConstantReading) if (r.node, r.pid) == one.place]
-    findings = [f for rule in RULES if not rule.applies(view) for f in rule.evaluate(view)]
-    return Provenance(view.engine, loaded, [(name, w) for name, w in told if w.process is None], findings)
+    findings, _ = run_rules(view, RULES)
+    checks = [c for c in view.on_nodes(CodeCheck) if any((c.node, pid) in by_place for pid in c.pids)]
+    return Provenance(view.engine, loaded, [(name, w) for name, w in told if w.process is None], findings, builds.of_engine(view), checks)

@@ -20,6 +20,7 @@ from forensics.cli import complain
 if TYPE_CHECKING:
     from forensics.analysis.patched import Witness
     from forensics.analysis.provenance import Loaded, Provenance
+    from forensics.model import CodeCheck
 
 SCHEMA = "forensics.patches/1"
 OK, INCOMPLETE, NOTHING = 0, 3, 4
@@ -69,7 +70,7 @@ def _look(folder: Path, found: Any, text: str, tables: list[dict[str, Any]], fun
     from forensics.capture.runner import Runner
     from forensics.cli.collect import Writer
 
-    wanted = ["patches", *(["rpclogs"] if any(table.get("log_marker") for table in tables) else [])]
+    wanted = ["patches", "builds", *(["rpclogs"] if any(table.get("log_marker") for table in tables) else [])]
     plan = make_plan(found, "standard", patches=tables)
     options = {step.collector: step.options for step in plan.later}
     declared = [*options["patches"].get("functions", ()), *functions]
@@ -92,7 +93,11 @@ def _look(folder: Path, found: Any, text: str, tables: list[dict[str, Any]], fun
 
 def lines(engine: Provenance, show: bool) -> Iterator[str]:
     """The table of one engine for people."""
+    from forensics.report.buildwords import build_words, check_words
+
     yield f"{engine.engine.id}: {engine.engine.kind} on {', '.join(engine.engine.nodes)}"
+    yield from (f"  {build_words(build)}" for build in engine.builds)
+    yield from (f"  {line}" for check in engine.checks for line in check_words(check))
     rows = [(one.name, name, witness) for one in engine.processes for name, witness in one.witnesses]
     rows += [(f"node {witness.node}", name, witness) for name, witness in engine.of_nodes]
     for patch in dict.fromkeys(name for _, name, _ in rows):
@@ -122,7 +127,7 @@ def lines(engine: Provenance, show: bool) -> Iterator[str]:
     for finding in engine.findings:
         yield f"  {finding.id} ({finding.grade.value}): {finding.title}"
     if not any(one.functions or one.files or one.constants for one in engine.processes):
-        yield "  nothing was read: no patches.toml was given, and no function is declared for this kind of engine (--function names one)"
+        yield "  no code was read: no patches.toml was given, and no function is declared for this kind of engine (--function names one)"
 
 
 def _how(mine: list[tuple[str, Witness]]) -> dict[tuple[str, str], str]:
@@ -136,15 +141,36 @@ def as_json(engines: list[Provenance], blind: list[str]) -> dict[str, Any]:
 
 
 def _engine(engine: Provenance) -> dict[str, Any]:
+    from forensics.report.json import build_record
+
     return {
         "id": engine.engine.id,
         "kind": engine.engine.kind,
         "nodes": list(engine.engine.nodes),
         "processes": [_process(one) for one in engine.processes],
+        "builds": [build_record(build) for build in engine.builds],
+        "installed": [_installed(check) for check in engine.checks],
         "of_nodes": [{"patch": name, "node": w.node, "kind": w.kind, "status": w.status, "how": w.how} for name, w in engine.of_nodes],
         "findings": [
             {"id": f.id, "grade": f.grade.value, "title": f.title, "ranks": list(f.ranks), "pids": list(f.pids)} for f in engine.findings
         ],
+    }
+
+
+def _installed(check: CodeCheck) -> dict[str, Any]:
+    kinds = {"modified": check.modified, "missing": check.missing, "added": check.added}
+    return {
+        "distribution": check.distribution,
+        "version": check.version,
+        "folder": check.folder,
+        "node": check.node,
+        "pids": list(check.pids),
+        "named": check.named,
+        "compared": check.hashed,
+        "sources": check.sources,
+        "sources_compared": check.sources_hashed,
+        **{what: [f.path for f in files] for what, files in kinds.items()},
+        "cut": check.cut or None,
     }
 
 

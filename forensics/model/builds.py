@@ -5,6 +5,9 @@ from __future__ import annotations
 from forensics.model.observations import Observation
 from forensics.model.records import Record
 
+START_NS = 20_000_000
+"""The start of a process is known to a tick of the kernel (10 ms), and the clock that it counts from to another."""
+
 
 class BuildReading(Observation, frozen=True, kw_only=True, omit_defaults=True):
     """One component of one process, read from its files or from the libraries that it has mapped."""
@@ -42,6 +45,8 @@ class CodeCheck(Observation, frozen=True, kw_only=True, omit_defaults=True):
     distribution: str
     version: str = ""
     folder: str = ""
+    installer: str = ""
+    """"pip", "uv", "conda": as it signs itself."""
     pids: tuple[int, ...] = ()
     """Processes that import from this folder."""
     named: int = 0

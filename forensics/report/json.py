@@ -119,7 +119,7 @@ def _engine(engine: EngineReport, report: Report) -> dict[str, Any]:
             }
             for p in engine.processes
         ],
-        "builds": [_build(b) for b in engine.builds],
+        "builds": [build_record(b) for b in engine.builds],
         "config": [_setting(s) for s in engine.config],
     }
 
@@ -149,7 +149,7 @@ def _setting(setting: Setting) -> dict[str, Any]:
     }
 
 
-def _build(build: Build) -> dict[str, Any]:
+def build_record(build: Build) -> dict[str, Any]:
     return {
         "component": build.component,
         "version": build.version or None,

@@ -95,6 +95,12 @@ def test_a_missing_document_or_library_that_is_not_loaded_is_no_modified_code(sc
     assert "installed-code-modified" not in tell(add(scene(), everybody(), [check(missing=[file("vllm/LICENSE")], differing=1)])).by_id
 
 
+def test_a_library_that_conda_has_moved_is_not_modified_by_anybody(scene, tell):
+    moved = [file("vllm/_C.abi3.so")]
+    assert "installed-code-modified" not in tell(add(scene(), everybody(), [check(modified=moved, installer="conda", differing=1)])).by_id
+    assert "installed-code-modified" in tell(add(scene(), everybody(), [check(modified=moved, installer="pip", differing=1)])).by_id
+
+
 def test_without_the_collector_nobody_can_tell(scene, tell):
     assert tell(scene()).rule("installed_code") == "INCONCLUSIVE"
 

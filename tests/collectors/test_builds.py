@@ -19,7 +19,7 @@ import pytest
 import trees
 from conftest import Collected, Started, needs_root
 
-from collectors import _recorded
+from collectors import _environment, _installed, _recorded
 from collectors._cpython._elf import Elf
 
 Collect = Callable[..., Collected]
@@ -261,6 +261,28 @@ def test_an_editable_installation_is_told_with_its_source(
     assert (package["folder"], package["editable"], package["version"]) == (str(source), str(source), "1.2.4.dev0")
     check = the_check(found)
     assert check["hashed"] == 0 and str(source) in check["cut"] and found.attempts[-1]["outcome"] == "PARTIAL"
+
+
+@pytest.mark.parametrize("what", ["gone", "replaced"])
+def test_files_that_go_away_meanwhile_are_not_called_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    """As when the process through whose root a container is read ends, or when somebody installs just now."""
+    record = install(tmp_path) / "RECORD"
+    (one,) = _installed.installed("", str(tmp_path))
+    look = _recorded.Check.look
+
+    def meanwhile(check: _recorded.Check, *how: Any) -> None:
+        shutil.rmtree(tmp_path / "enginelib")
+        look(check, *how)
+        if what == "gone":
+            shutil.rmtree(record.parent)
+        else:
+            record.rename(record.with_name("OLD"))
+            record.write_text("")
+
+    monkeypatch.setattr(_recorded.Check, "look", meanwhile)
+    environment = _environment.Environment("", [str(tmp_path)], distributions=[one], checked={one.meta: one})
+    (told,) = _environment.check(environment, _recorded.Budget(1 << 20, 60), everything=False)
+    assert told["missing"] == [] and told["named"] == 0 and "went away or were replaced" in told["cut"]
 
 
 # libraries

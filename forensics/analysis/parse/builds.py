@@ -10,6 +10,7 @@ import msgspec
 from forensics.analysis.parse._base import Input, Parser, Sink
 from forensics.analysis.parse._names import plain
 from forensics.model import BuildReading, ChangedFile, CodeCheck, EvidenceRef, MappedLibrary
+from forensics.model.builds import START_NS
 
 _STEM = re.compile(r"(?P<stem>.+?)(?:-[0-9a-f]{8})?\.(?:so\b|(?:abi3|cpython-[\w-]+)\.so\Z)")
 COMMON = {"libnccl": "nccl", "librccl": "rccl", "libcudart": "cudart", "libcuda": "driver", "libnvidia-ml": "nvml", "libcublas": "cublas"}
@@ -56,7 +57,7 @@ def parse(inp: Input, sink: Sink) -> None:
         sink.add(BuildReading(node=inp.node, at=inp.at, ref=ref, pid=pid, component=plain(component), **about, **more))  # type: ignore[arg-type]
 
     for p in told.packages:
-        stale = bool(started and p.changed_ns > started)
+        stale = bool(started and p.changed_ns > started + START_NS)
         where = f"{p.folder}/{p.package}"
         add(
             p.package, f"package {p.package}", p.version, p.commit, where, "metadata", stale=stale, inferred=p.inferred, editable=p.editable
@@ -99,6 +100,7 @@ class _Check(msgspec.Struct):
     distribution: str
     version: str = ""
     folder: str = ""
+    installer: str = ""
     named: int = 0
     hashed: int = 0
     sources: int = 0
@@ -127,6 +129,7 @@ def environment(inp: Input, sink: Sink) -> None:
                 distribution=plain(c.distribution),
                 version=plain(c.version),
                 folder=plain(c.folder, 400),
+                installer=plain(c.installer),
                 pids=tuple(told.pids),
                 named=c.named,
                 hashed=c.hashed,

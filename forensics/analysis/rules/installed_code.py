@@ -9,6 +9,7 @@ from forensics.analysis.rules._contract import CannotTell, Rule, Text, grade
 from forensics.analysis.times import iso
 from forensics.analysis.view import View
 from forensics.model import BuildReading, ChangedFile, CodeCheck, EngineProcess, Finding, Severity
+from forensics.model.builds import START_NS
 
 NAMED = 6
 """Files that a title names; the quote of the evidence lists more."""
@@ -19,7 +20,7 @@ def evaluate(view: View) -> Iterator[Finding]:
     checks = [c for c in view.on_nodes(CodeCheck) if _processes(view, c)]
     alike: dict[Difference, list[CodeCheck]] = {}
     for c in checks:
-        modified, missing, added = (frozenset(f.path for f in files) for files in (c.modified, _code(c.missing), c.added))
+        modified, missing, added = (frozenset(f.path for f in files) for files in (_modified(c), _code(c.missing), c.added))
         if modified or missing or added:
             alike.setdefault((c.distribution, modified, missing, added), []).append(c)
     for (name, *_), mine in alike.items():
@@ -30,7 +31,16 @@ def evaluate(view: View) -> Iterator[Finding]:
 
 def _code(files: Sequence[ChangedFile]) -> list[ChangedFile]:
     """Of missing files only those that are run: images are slimmed by taking documents and tests of data out."""
-    return [f for f in files if f.path.endswith(".py") or ".so" in f.path.rpartition("/")[2]]
+    return [f for f in files if f.path.endswith(".py") or _library(f)]
+
+
+def _modified(check: CodeCheck) -> list[ChangedFile]:
+    """conda writes its own search paths into libraries after the record was made."""
+    return [f for f in check.modified if check.installer != "conda" or not _library(f)]
+
+
+def _library(file: ChangedFile) -> bool:
+    return ".so" in file.path.rpartition("/")[2]
 
 
 def _processes(view: View, check: CodeCheck) -> list[EngineProcess]:
@@ -40,7 +50,7 @@ def _processes(view: View, check: CodeCheck) -> list[EngineProcess]:
 
 def _finding(view: View, name: str, checks: list[CodeCheck], several: bool) -> Finding:
     first = checks[0]
-    kinds = {"modified": first.modified, "missing": _code(first.missing), "added": first.added}
+    kinds = {"modified": _modified(first), "missing": _code(first.missing), "added": first.added}
     words = [f"{len(files)} {what} ({_names(files)})" for what, files in kinds.items() if files]
     who = [p for c in checks for p in _processes(view, c)]
     late = _late(view, checks)
@@ -78,7 +88,7 @@ def _late(view: View, checks: list[CodeCheck]) -> tuple[str, int] | None:
     for c in checks:
         starts = [s for pid in c.pids if (s := started.get((c.node, pid))) is not None]
         for f in (*c.modified, *c.added):
-            if f.changed_ns is not None and any(f.changed_ns > s for s in starts):
+            if f.changed_ns is not None and any(f.changed_ns > s + START_NS for s in starts):
                 return f.path, f.changed_ns
     return None
 
