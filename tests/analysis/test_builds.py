@@ -150,6 +150,15 @@ def test_a_process_whose_build_was_not_read_leaves_it_open(scene, tell):
     assert result.status.value == "INCONCLUSIVE" and "rank 1" in result.reason
 
 
+def test_the_clear_word_needs_the_whole_engine(scene, tell):
+    """The start-up line names two nodes, of which one was captured."""
+    whole = scene()
+    whole.lines[0] = whole.lines[0].replace("'tensor_parallel_size': 2", "'tensor_parallel_size': 2, 'nnodes': 2")
+    told = tell(add(whole, everybody(), [check()]))
+    assert not told.report.coverage.complete
+    assert told.rule("installed_code") == told.rule("version_skew") == "INCONCLUSIVE"
+
+
 # from logs alone
 
 CONFIG = "config: model='/m', tensor_parallel_size=2, pipeline_parallel_size=1, data_parallel_size=1"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from forensics.analysis.builds import RUNS_CODE
+from forensics.analysis.coverage import gap
 from forensics.analysis.rules._contract import CannotTell, Rule, Text, grade
 from forensics.analysis.times import iso
 from forensics.analysis.view import View
@@ -104,6 +105,8 @@ def _all_clear(view: View, checks: list[CodeCheck]) -> None:
     looked = {(c.node, pid) for c in checks for pid in c.pids}
     if unseen := [p for p in view.engine.processes if p.role in RUNS_CODE and (p.info.node, p.pid) not in looked]:
         raise CannotTell(f"nothing was read of {view.name(unseen[0])}", "builds")
+    if not view.coverage.complete:
+        raise CannotTell(gap(view.coverage), "builds")
 
 
 TEXTS = {

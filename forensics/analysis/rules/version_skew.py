@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from itertools import combinations
 
 from forensics.analysis.builds import Has, readings
+from forensics.analysis.coverage import gap
 from forensics.analysis.rules._advice import TOGETHER
 from forensics.analysis.rules._contract import CannotTell, Rule, Text
 from forensics.analysis.view import View
@@ -16,6 +17,7 @@ RUNS = (Role.API, Role.CORE, Role.WORKER, Role.COORDINATOR)
 """A launcher only starts others."""
 SHARED = ("torch", "nccl", "rccl", "cudart", "driver", "nvidia.ko")
 DIRECT = ("metadata", "maps", "kernel")
+NODES_NAMED = 4
 MISMATCH = ("nccl-version-mismatch", "nccl-ras-version-mismatch")
 
 
@@ -72,8 +74,8 @@ def _groups(having: list[Has]) -> list[_Group]:
 
 
 def _grade(one: _Group, other: _Group) -> Grade:
-    """A replaced file does not tell what runs; a log line and a folder's name are witnesses, and not the build itself."""
-    if any(all(h.stale for h in g.having) for g in (one, other)):
+    """A replaced file does not tell what runs, nor does a folder's name; a log line is the process's word, not the build itself."""
+    if any(g.via == "packages" or all(h.stale for h in g.having) for g in (one, other)):
         return Grade.POSSIBLE
     return Grade.ESTABLISHED if all(any(h.sure for h in g.having) for g in (one, other)) else Grade.SUPPORTED
 
@@ -81,7 +83,8 @@ def _grade(one: _Group, other: _Group) -> Grade:
 def _finding(view: View, component: str, pair: tuple[_Group, _Group]) -> Finding:
     builds = bool(pair[0].versions & pair[1].versions)
     where = "; ".join(f"{_what(g, builds)} on {_who(g)}" for g in pair)
-    late = _grade(*pair) is Grade.POSSIBLE
+    names = any(g.via == "packages" for g in pair)
+    weak = "names of installed packages alone were read" if names else "files were replaced after the start"
     return view.finding(
         "version-skew",
         _grade(*pair),
@@ -90,7 +93,7 @@ def _finding(view: View, component: str, pair: tuple[_Group, _Group]) -> Finding
         severity=Severity.WARNING,
         processes=_processes(pair),
         nodes=dict.fromkeys(h.node for g in pair for h in g.having if h.node),
-        does_not_show="that the difference is at fault" + ("; what runs: files were replaced after the start" if late else ""),
+        does_not_show="that the difference is at fault" + (f"; what runs: {weak}" if _grade(*pair) is Grade.POSSIBLE else ""),
     )
 
 
@@ -105,7 +108,8 @@ def _what(group: _Group, builds: bool) -> str:
 
 def _who(group: _Group) -> str:
     ranks = {h.process.rank.rank for h in group.having if h.process and h.process.rank and h.process.rank.rank is not None}
-    nodes = ", ".join(dict.fromkeys(h.node for h in group.having if h.node))
+    named = list(dict.fromkeys(h.node for h in group.having if h.node))
+    nodes = ", ".join(named[:NODES_NAMED]) + (f" and {len(named) - NODES_NAMED} more" if len(named) > NODES_NAMED else "")
     return f"rank{'s' * (len(ranks) > 1)} {ranges(sorted(ranks))} ({nodes})" if ranks else nodes
 
 
@@ -120,7 +124,7 @@ def _told(view: View, hit: LogHit) -> Finding:
         because=[hit.ref],
         severity=Severity.CRITICAL if failed else Severity.WARNING,
         role=FindingRole.ROOT if failed else FindingRole.CONTEXT,
-        ranks=[int(fields[k]) for k in ("one", "other") if k in fields],
+        ranks=[int(fields[k][:9]) for k in ("one", "other") if k in fields],
         since=hit.at,
         next_steps=["install the same NCCL everywhere (python -c 'import torch; print(torch.cuda.nccl.version())')"],
     )
@@ -132,8 +136,8 @@ def _all_clear(view: View, everybody: list[Has]) -> None:
     read = {(h.node, h.process.pid) for h in everybody if h.sure and h.process and h.component in own}
     if unread := [p for p in view.engine.processes if p.role in RUNS and (p.info.node, p.pid) not in read]:
         raise CannotTell(f"the build that {view.name(unread[0])} runs was not read", "builds")
-    if not read:
-        raise CannotTell("no build was read", "builds")
+    if not read or not view.coverage.complete:
+        raise CannotTell(gap(view.coverage) or "no build was read", "builds")
 
 
 def applies(view: View) -> str:
@@ -149,7 +153,7 @@ TEXTS = {
             "said."
         ),
         establishes="Two versions or build ids read in processes of the same engine, or NCCL's own comparison.",
-        lower="Supported: a log line or a folder's name is one of the two witnesses. Possible: files were replaced after the start.",
+        lower="Supported: a log line is one of the two witnesses. Possible: a file was replaced later, or only names were read.",
         next_steps=("install the same build everywhere before looking further",),
         over_nodes=(TOGETHER,),
     ),
