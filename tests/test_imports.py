@@ -21,6 +21,7 @@ MAY_IMPORT = {
     "capture": {"model", "engines", "bundle"},
     "analysis": {"model", "engines", "bundle", "signatures"},
     "report": {"model"},
+    "history": {"model"},
     "signatures": set(),
 }
 """What each part of forensics may import of the other parts. cli is missing: it may import everything, and nothing imports it."""

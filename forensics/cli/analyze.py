@@ -44,6 +44,7 @@ def analyze_command(
     hypotheses: Sequence[str] = (),
     rules: Sequence[Path] = (),
     timing: bool = False,
+    record: bool | None = None,
 ) -> int:
     """Analyse `paths`, print the report in `fmt`, write report.json/.md/.html into `out`. Returns the exit status above.
 
@@ -51,6 +52,7 @@ def analyze_command(
     hypotheses: suspicions to answer in full, by name.
     rules: folders of the operator's own rules, which are run; beside the standing one, if that is the operator's alone.
     timing: the JSON report tells how long each rule took.
+    record: whether an incident goes into the history of this machine; None: where a capture is among the inputs.
     """
     from forensics.report import UnsupportedFormat, check_format
 
@@ -97,9 +99,15 @@ def analyze_command(
         _say(f"signatures: {own}")
     if own_rules.rules:
         _say(f"rules of your own: {', '.join(r.name for r in own_rules.rules)}")
+    captured = is_capture(paths, report)
+    from forensics.cli.history import with_history
+
+    report, trouble = with_history(report, paths, keep=captured if record is None else record)
+    if trouble:
+        _say(f"history: {trouble}")
     written = out is None or write_reports(report, out)
     _emit(report, fmt)
-    gaps = incomplete(report, captured=is_capture(paths, report))
+    gaps = incomplete(report, captured=captured)
     for gap in gaps[:_MOST_NAMED]:
         _say(f"incomplete: {gap}")
     if len(gaps) > _MOST_NAMED:

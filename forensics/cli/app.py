@@ -103,12 +103,20 @@ def analyze(
         typer.Option(help="A folder of your own rules, which are run; beside ~/.config/forensics/rules. May be repeated.", metavar="DIR"),
     ] = None,
     timing: Annotated[bool, typer.Option("--timing", help="In JSON, how long each rule took.")] = False,
+    record: Annotated[
+        bool | None,
+        typer.Option(
+            "--record/--no-record",
+            help="Keep an incident in the history of this machine, or not. Default: where a capture is analysed.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Say which rank broke first, what the others wait for, what was ruled out, and what nobody looked at."""
     from forensics.cli.analyze import analyze_command
 
     raise typer.Exit(
-        analyze_command(paths, out, fmt, fail_on, tuple(signatures or ()), tuple(hypothesis or ()), tuple(rules or ()), timing)
+        analyze_command(paths, out, fmt, fail_on, tuple(signatures or ()), tuple(hypothesis or ()), tuple(rules or ()), timing, record)
     )
 
 
@@ -290,6 +298,48 @@ def show(
     from forensics.cli.show import show_command
 
     raise typer.Exit(show_command(bundle))
+
+
+history_app = typer.Typer(rich_markup_mode=None, help="Incidents that were analysed on this machine: list them, show, forget.")
+app.add_typer(history_app, name="history")
+
+
+@history_app.callback(invoke_without_command=True)
+def history(
+    ctx: typer.Context,
+    limit: Annotated[int, typer.Option(min=0, help="How many of them, 0 for all.", metavar="N")] = 20,
+    fmt: Annotated[str, typer.Option("--format", help="terminal or json.", metavar="FORMAT")] = "terminal",
+) -> None:
+    """Incidents that were analysed on this machine, the latest first, with the fingerprint of their cause."""
+    from forensics.cli.history import list_command
+
+    if ctx.invoked_subcommand is None:
+        raise typer.Exit(list_command(limit, fmt))
+
+
+@history_app.command("show")
+def history_show(
+    fingerprint: Annotated[
+        str, typer.Argument(metavar="FINGERPRINT", help="Of a cause, or the id of one incident; its beginning is enough.")
+    ],
+    fmt: Annotated[str, typer.Option("--format", help="terminal or json.", metavar="FORMAT")] = "terminal",
+) -> None:
+    """Everything that is kept of the incidents of one cause."""
+    from forensics.cli.history import show_command
+
+    raise typer.Exit(show_command(fingerprint, fmt))
+
+
+@history_app.command("forget")
+def history_forget(
+    fingerprint: Annotated[
+        str, typer.Argument(metavar="FINGERPRINT", help="Of a cause, or the id of one incident; its beginning is enough.")
+    ],
+) -> None:
+    """Take the incidents of one cause, or one incident, out of the history."""
+    from forensics.cli.history import forget_command
+
+    raise typer.Exit(forget_command(fingerprint))
 
 
 @app.command()

@@ -23,6 +23,7 @@ from forensics.model.findings import (
     Wait,
 )
 from forensics.model.grade import Grade
+from forensics.model.history import SeenBefore
 from forensics.model.ledger import Hypothesis, LedgerEntry, NodeAnswer
 from forensics.model.observations import (
     ClockState,
@@ -150,6 +151,7 @@ __all__ = [
     "Root",
     "RuleResult",
     "RuleStatus",
+    "SeenBefore",
     "Setting",
     "SettingReading",
     "Severity",

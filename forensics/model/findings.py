@@ -6,6 +6,7 @@ import enum
 
 from forensics.model.builds import Build
 from forensics.model.grade import Grade
+from forensics.model.history import SeenBefore
 from forensics.model.ledger import Hypothesis
 from forensics.model.outcome import Outcome
 from forensics.model.process import EngineProcess
@@ -323,5 +324,7 @@ class Report(Record, frozen=True, kw_only=True, omit_defaults=True):
     """What was analysed, by name."""
     unread: tuple[str, ...] = ()
     """Inputs that nobody recognised, and what was lost of a damaged bundle: never dropped silently."""
+    seen_before: SeenBefore | None = None
+    """What the incident store of this machine says of the root; None where it was not asked, or no root is named."""
     meta: dict[str, str] = {}
     """incident, node, captured, tool version …"""

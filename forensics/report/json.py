@@ -23,6 +23,7 @@ from forensics.model import (
     Report,
     Root,
     RuleResult,
+    SeenBefore,
     Setting,
     StackGroup,
     StackNode,
@@ -66,7 +67,18 @@ def as_dict(report: Report) -> dict[str, Any]:
         "rules": [_rule(r) for r in report.rules],
         "inputs": list(report.inputs),
         "unread": list(report.unread),
+        "seen_before": _seen_before(report.seen_before) if report.seen_before else None,
         "meta": dict(report.meta),
+    }
+
+
+def _seen_before(seen: SeenBefore) -> dict[str, Any]:
+    return {
+        "fingerprint": seen.fingerprint,
+        "times": seen.times,
+        "last": times.iso(seen.last_ns),
+        "other_versions": seen.other_versions,
+        "other_last": times.iso(seen.other_last_ns),
     }
 
 

@@ -108,6 +108,8 @@ def _head(report: Report) -> Iterator[str]:
         yield f"- **Root:** {code(root.finding or 'unknown cause')}{grade}: {prose(' · '.join(view.root_parts(report, root)))}"
     else:
         yield f"- **Root:** {prose(view.no_root_words(report))}"
+    if said := view.seen_before_words(report):
+        yield f"- **History:** {prose(said)}"
     if report.first_event:
         event = report.first_event
         yield f"- **First sign:** {times.begin(event.at) or '?'} {prose(event.what)} ({_place(event.ref)})"

@@ -52,6 +52,8 @@ def _screen(report: Report, width: int, many: int) -> Iterator[Line]:
     yield from _coverage(report, width)
     yield from _verdict(report, width)
     yield from _root(report, report.root, width)
+    if said := view.seen_before_words(report):
+        yield from _block("history", _wrapped(one_line(said), width - _GUTTER, "bold"))
     yield from _began(report, width)
     yield from _phases(report, width)
     if len(report.engines) > 1:

@@ -247,6 +247,20 @@ def setting_words(s: Setting) -> str:
     return "; ".join(part for part in (f"{value}: {s.risk}" if s.risk else value, s.disagreement) if part)
 
 
+def seen_before_words(report: Report) -> str:
+    """ "seen before: 3 times, last on 2026-09-01 (fingerprint 0123456789ab)"; "" where it was not, or nobody knows."""
+    seen = report.seen_before
+    if seen is None or not (seen.times or seen.other_versions):
+        return ""
+    same = f"{_times(seen.times)}, last on {times.day(seen.last_ns)}" if seen.times else "not with these versions"
+    more = f"; with other versions {_times(seen.other_versions)}, last on {times.day(seen.other_last_ns)}" if seen.other_versions else ""
+    return f"seen before: {same}{more} (fingerprint {seen.fingerprint})"
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
+
+
 # ------------------------------------------------------------------------------------------------- engines and waits
 
 

@@ -34,6 +34,7 @@ def run(monkeypatch, tmp_path, capfd):
 
         (tmp_path / path).write_text("x")
         monkeypatch.setattr("forensics.analysis.analyze", analyze)
+        monkeypatch.setattr("forensics.cli.history.with_history", lambda report, paths, *, keep: (report, ""))
         monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
         status = analyze_command([str(tmp_path / path)], out, fmt, fail_on)
         return (status, *capfd.readouterr())

@@ -238,6 +238,7 @@ SHAPE = {
     ],
     "inputs": [TEXT],
     "unread": [TEXT],
+    "seen_before": ("null", {"fingerprint": TEXT, "times": COUNT, "last": "time?", "other_versions": COUNT, "other_last": "time?"}),
     "meta": dict,
 }
 
