@@ -96,5 +96,5 @@ PROFILE = EngineProfile(
         step_seconds=("trtllm_time_per_output_token_seconds",),
     ),
     frames=FRAMES,
-    env_allow=("TLLM_LOG_LEVEL", "TLLM_HANG_DIAGNOSTICS", "TLLM_RANK_CRASH_HARD_KILL_GRACE"),
+    env_allow=("TLLM_LOG_LEVEL", "TLLM_HANG_DIAGNOSTICS", "TLLM_HANG_DETECTOR_THRESHOLD", "TLLM_RANK_CRASH_HARD_KILL_GRACE"),
 )

@@ -2,69 +2,32 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
+from forensics.analysis import settings
 from forensics.analysis.rules._contract import Rule, Text, grade
+from forensics.analysis.settings.risks import raised
 from forensics.analysis.times import duration
 from forensics.analysis.view import View
-from forensics.model import ConfigValue, EvidenceRef, Finding, FindingRole, Role
-
-DEFAULTS: dict[str, float] = {
-    "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS": 300,
-    "VLLM_ENGINE_ITERATION_TIMEOUT_S": 60,
-    "VLLM_NIXL_ABORT_REQUEST_TIMEOUT": 480,
-    "VLLM_MOONCAKE_ABORT_REQUEST_TIMEOUT": 480,
-    "RAY_CGRAPH_GET_TIMEOUT": 300,
-    "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": 600,
-    "SGLANG_DISAGGREGATION_WAITING_TIMEOUT": 300,
-    "SGLANG_DISAGGREGATION_BOOTSTRAP_TIMEOUT": 300,
-    "TLLM_HANG_DETECTOR_THRESHOLD": 300,
-    "WATCHDOG_TIMEOUT": 300,
-}
-"""Limits of work under way, in seconds, by name in upper case; the greatest default of the versions that have them."""
-_ARGUMENT = re.compile(r"\b(watchdog[_-]timeout)['\"]?\s*[=:]\s*([\d.]+)")
+from forensics.model import Finding, FindingRole
 
 
 def evaluate(view: View) -> Iterator[Finding]:
     if view.stall is None and not view.events("timeout", "hang"):
         return
-    raised = {name: (value, ref) for name, value, ref in _values(view) if value > DEFAULTS[name]}
-    for name, (value, ref) in raised.items():
+    for setting in settings.of_engine(view):
+        in_force = [r for r in setting.readings if r.via == setting.via and (not setting.value or r.value == setting.value)]
+        if (found := raised(setting.name, [r.value for r in in_force])) is None:
+            continue
+        value, default = found
         yield view.finding(
             "time-limit-raised",
             grade(observed=True),
-            title=f"{name.lower() if name == 'WATCHDOG_TIMEOUT' else name} is {duration(value)}, its default is {duration(DEFAULTS[name])}",
-            because=[ref],
+            title=f"{setting.name} is {duration(value)}, its default is {duration(default)}",
+            because=[r.ref for r in in_force[:4]],
             role=FindingRole.CONTEXT,
             does_not_show="that the limit did harm: it only says when a standstill is noticed, not whether there is one",
         )
-
-
-def _values(view: View) -> Iterator[tuple[str, float, EvidenceRef]]:
-    owned = {n for e in view.case.engines for n in e.nodes}
-    for config in view.case.of(ConfigValue):
-        # a file of settings that names no node speaks of all of them
-        if config.node in view.nodes or config.node not in owned:
-            value = _seconds(config.value)
-            if config.name.upper() in DEFAULTS and value is not None:
-                yield config.name.upper(), value, config.ref
-    if view.engine.execute_timeout_s:
-        fronts = [s for p in view.engine.processes if p.role in (Role.API, Role.LAUNCHER) and (s := view.state_of(p))]
-        if fronts:
-            yield "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS", view.engine.execute_timeout_s, fronts[0].ref
-    for hit in view.events("start", "core-start"):
-        for m in _ARGUMENT.finditer(" ".join((hit.text, *hit.fields.values()))):
-            if (value := _seconds(m[2])) is not None:
-                yield "WATCHDOG_TIMEOUT", value, hit.ref
-
-
-def _seconds(text: str) -> float | None:
-    try:
-        value = float(text.strip("'\" "))
-    except ValueError:
-        return None
-    return value if 0 < value < 1e9 else None
 
 
 TEXTS = {

@@ -41,9 +41,7 @@ _RANKS_OF = ("OMPI_", "PMI_", "PMIX_", "SLURM_", "TORCHELASTIC_", "POD_", "NODE_
 
 
 def of_engine(view: View) -> tuple[Setting, ...]:
-    """Every setting that is read of this engine, by name."""
-    if view.past:
-        return ()
+    """Every setting that is read of this engine, by name. Of a past life only its log speaks."""
     by_name: dict[str, list[Read]] = {}
     for reading in readings(view):
         by_name.setdefault(reading.name, []).append(reading)
@@ -63,7 +61,7 @@ def _setting(name: str, found: list[Read]) -> Setting:
         name=name,
         value=value,
         via=place,
-        default=DEFAULTS.get(name, ""),
+        default=DEFAULTS.get(name) or DEFAULTS.get(name.upper(), ""),
         stated=any(r.stated for r in found),
         risk=risk(name, values),
         disagreement=f"{_said(sides[0])}, {_said(sides[1])}" if sides else "",

@@ -40,10 +40,11 @@ class Read:
 
 def readings(view: View) -> Iterator[Read]:
     """Everything that is said of any setting of this engine."""
-    yield from _live(view)
     yield from _logged(view)
-    yield from _command_lines(view)
-    yield from _environments(view)
+    if not view.past:
+        yield from _live(view)
+        yield from _command_lines(view)
+        yield from _environments(view)
 
 
 def plain(value: str) -> str:
@@ -125,8 +126,8 @@ def _environments(view: View) -> Iterator[Read]:
                 yield Read(name, plain(value), "environment", ref, node, pid, rank, asked=True, stated=_ours(name))
     owned = {n for e in view.case.engines for n in e.nodes}
     for c in view.case.of(ConfigValue):
-        # a file of settings that names no node speaks of all of them; one of another engine's process does not speak of this one
-        mine = c.node in view.nodes or (c.node not in owned and len(view.case.engines) == 1)
+        # a file that names no node of any engine speaks of all of them; one of another engine's process does not speak of this one
+        mine = c.node in view.nodes or c.node not in owned
         strange = c.pid is not None and len(view.case.engines) > 1 and view.process(c.node, c.pid) is None
         if c.via == "environ" and mine and not strange and (c.node, c.pid, c.name) not in seen and _setting(c.name, c.value):
             node = c.node if c.node in view.nodes else ""

@@ -7,8 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from forensics.analysis.rules.time_limits import DEFAULTS as LIMITS
 from forensics.model.times import duration
+
+LIMITS: dict[str, float] = {
+    "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS": 300,
+    "VLLM_ENGINE_ITERATION_TIMEOUT_S": 60,
+    "VLLM_NIXL_ABORT_REQUEST_TIMEOUT": 480,
+    "VLLM_MOONCAKE_ABORT_REQUEST_TIMEOUT": 480,
+    "RAY_CGRAPH_GET_TIMEOUT": 300,
+    "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": 600,
+    "SGLANG_DISAGGREGATION_WAITING_TIMEOUT": 300,
+    "SGLANG_DISAGGREGATION_BOOTSTRAP_TIMEOUT": 300,
+    "TLLM_HANG_DETECTOR_THRESHOLD": 300,
+    "WATCHDOG_TIMEOUT": 300,
+}
+"""Limits of work under way, in seconds, by name in upper case; the greatest default of the versions that have them."""
 
 DEFAULTS: dict[str, str] = {
     **{name: f"{limit:g}" for name, limit in LIMITS.items() if name != "WATCHDOG_TIMEOUT"},
@@ -31,7 +44,7 @@ DEFAULTS: dict[str, str] = {
 """What a setting is where nobody sets it; vLLM 0.32 envs.py, SGLang 0.5 environ.py, NCCL 2.24, torch ProcessGroupNCCL.hpp."""
 
 _ON, _OFF = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
-_SWITCHES: dict[str, tuple[tuple[str, ...], str]] = {
+SWITCHES: dict[str, tuple[tuple[str, ...], str]] = {
     "VLLM_KEEP_ALIVE_ON_ENGINE_DEATH": (
         _ON,
         "the API server lives on when the engine is dead, and its metrics keep answering with the last values",
@@ -48,14 +61,19 @@ _SWITCHES: dict[str, tuple[tuple[str, ...], str]] = {
 
 def risk(name: str, values: Sequence[str]) -> str:
     """Why one of these values of a setting matters in an incident, or ""."""
-    if (switch := _SWITCHES.get(name)) and any(v.lower() in switch[0] for v in values):
+    if (switch := SWITCHES.get(name)) and any(v.lower() in switch[0] for v in values):
         return switch[1]
-    limit = LIMITS.get(name.upper())
-    if limit is not None and (raised := [s for v in values if (s := _seconds(v)) and s > limit]):
-        return (
-            f"{duration(max(raised))} is above the default of {duration(limit)}: a standstill is noticed that much later, and none is cured"
-        )
+    if (found := raised(name, values)) is not None:
+        value, default = found
+        return f"{duration(value)} is above the default of {duration(default)}: a standstill is noticed that much later, and none is cured"
     return ""
+
+
+def raised(name: str, values: Sequence[str]) -> tuple[float, float] | None:
+    """(the greatest of these values, its default) of a limit on work under way that was raised, in seconds; None for all else."""
+    limit = LIMITS.get(name.upper())
+    above = [s for v in values if limit is not None and (s := _seconds(v)) is not None and s > limit]
+    return (max(above), limit) if above and limit is not None else None
 
 
 def _seconds(text: str) -> float | None:

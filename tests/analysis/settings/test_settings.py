@@ -183,6 +183,28 @@ def test_the_live_limit_counts_before_the_environment(scene, tell):
     assert "1800" in found.disagreement
 
 
+SGLANG = "[2026-09-01 09:58:00] server_args=ServerArgs(model_path='/m', tp_size=2, dp_size=1, watchdog_timeout={w}, api_key=None)\n"
+
+
+def test_arguments_of_sglang_with_a_raised_watchdog(tmp_path):
+    from forensics.analysis import analyze
+
+    (tmp_path / "node0.log").write_text(SGLANG.format(w=3000))
+    found = settings_of(analyze([tmp_path]))
+    assert found["tp_size"].value == "2" and "api_key" not in found
+    assert "50 min is above the default of 5 min" in found["watchdog_timeout"].risk
+    (tmp_path / "node0.log").write_text(SGLANG.format(w=300))
+    assert not settings_of(analyze([tmp_path]))["watchdog_timeout"].risk
+
+
+def test_every_name_of_the_environment_that_is_judged_is_captured():
+    from forensics.analysis.settings.risks import DEFAULTS, LIMITS, SWITCHES
+    from forensics.engines import ENV_ALLOW
+
+    for name in (*DEFAULTS, *LIMITS, *SWITCHES):
+        assert name in ENV_ALLOW or name.lower() in ("watchdog_timeout", "ray_cgraph_get_timeout"), name
+
+
 # ---- what must not be told
 
 
@@ -195,7 +217,7 @@ def test_secrets_of_a_mailed_log_are_not_told(scene, tell):
     assert secret not in json.dumps([r.ref.quote for x in found.values() for r in x.readings])
 
 
-def test_an_earlier_life_has_no_configuration_in_force(scene):
+def test_of_an_earlier_life_only_the_log_speaks(scene):
     from forensics.analysis import ingest, topology
     from forensics.analysis.view import View
 
@@ -206,4 +228,4 @@ def test_an_earlier_life_has_no_configuration_in_force(scene):
     now = View(case, case.engines[0])
     assert of_engine(now)
     before = View(case, case.engines[0], life=now.life - 1)
-    assert before.past and of_engine(before) == ()
+    assert before.past and {r.via for x in of_engine(before) for r in x.readings} <= {"log"}
