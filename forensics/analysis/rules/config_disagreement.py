@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from forensics.analysis import settings
-from forensics.analysis.rules._contract import Rule, Text, grade
+from forensics.analysis.rules._contract import CannotTell, Rule, Text, grade
 from forensics.analysis.view import View
 from forensics.model import Finding, FindingRole, Severity
 
@@ -13,7 +13,10 @@ MOST = 8
 
 
 def evaluate(view: View) -> Iterator[Finding]:
-    differing = [s for s in settings.of_engine(view) if s.disagreement]
+    known = settings.of_engine(view)
+    if not any(len({(r.via, r.asked) for r in s.readings}) > 1 or len(s.readings) > 1 for s in known):
+        raise CannotTell("no setting was read in two places", "live objects of the core", "the log's start-up lines")
+    differing = [s for s in known if s.disagreement]
     for s in differing[:MOST]:  # all of them stand in the configuration
         among = len({r.value for r in s.readings if r.via == s.via}) > 1
         yield view.finding(

@@ -124,6 +124,12 @@ def test_ranks_that_run_with_different_values_have_no_value_in_force(scene, tell
     assert told.by_id["config-disagreement"].severity.value == "warning"
 
 
+def test_a_setting_that_one_place_states_cannot_be_compared(scene, tell):
+    told = tell(scene(served=False))
+    assert config(told)["tensor_parallel_size"].via == "command line"
+    assert told.rule("config_disagreement") == "INCONCLUSIVE" and "config-disagreement" not in told.by_id
+
+
 def test_a_value_that_was_torn_is_not_told(scene, tell):
     s = scene()
     s.objects[CORE] = {"values": [{"name": "max_num_seqs", "expr": "x", "type": "int", "value": 3, "torn": True}]}
