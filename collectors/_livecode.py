@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from collectors._cpython import Bounds, NotFound, Process, Unreadable
+from collectors._cpython import Bounds, NotFound, Process, Unreadable, Unsupported
 from collectors._cpython import _instances as instances
 from collectors._cpython import _layouts as at
 from collectors._cpython._code import read_code
@@ -50,7 +50,7 @@ class Functions:
         if module not in self.modules:
             return found
         try:
-            found["module_file"] = self._text(self.modules[module], "__file__")
+            found["module_file"] = self.file_of(module)
             address, found["inherited_from"] = self._walk(self.modules[module], name)
             found["kind"] = self.process.type_name(address)
             function = self._inside(address)
@@ -62,9 +62,16 @@ class Functions:
                 function = self._inside(wrapped) if wrapped else 0
         except NotFound as error:
             found |= {"status": "not-there", "error": str(error)}
-        except Unreadable as error:
+        except (Unreadable, Unsupported) as error:
             found["error"] = str(error)
         return found
+
+    def file_of(self, module: str) -> str:
+        """The file that a module says it was made from; "" where it is not imported, or says nothing."""
+        try:
+            return self._text(self.modules[module], "__file__") if module in self.modules else ""
+        except Unreadable:
+            return ""
 
     def _walk(self, address: int, name: str) -> tuple[int, str]:
         """(what stands under a dotted name, the class that it is inherited from)."""

@@ -1,6 +1,7 @@
 """What one process has in its memory of the functions and constants that somebody asks about, beside what the files say of them.
 
 {"python": "3.11.7" of the process, "ours": "3.11.7", "process_started_ns", "image_started_ns", "error",
+ "modules": {module of a patch: the file that it was made from},
  "code": [{…`Functions.look`, each link of its chain with "own_file": whether it lies in the module's own file, null: cannot be told,
                 "disk": {…`_disk`} | null: not asked}],
  "constants": [{"patch", …`read_constants`}]}
@@ -39,19 +40,20 @@ class LivePatches:
             for p in patches
             if isinstance(p.get("live"), dict)
         ]
+        self._modules = [str(p["module"]) for p in patches if p.get("module")]
         self._compare = compare
         self._sources: dict[tuple[int, int, int, int], tuple[Source | None, str]] = {}
-        self.wanted = bool(self._functions or self._constants or declared)
+        self.wanted = bool(self._modules or self._constants or declared)
 
     def asks(self, functions: list[Json]) -> bool:
-        return bool(self._functions or self._constants or functions)
+        return bool(self._modules or self._constants or functions)
 
     def read(self, pid: int, family: list[_imports.Process], functions: list[Json]) -> Json:
         """Raises PeekError where the process cannot be read at all; what is read by the end of its bounds is kept."""
         wanted: Wanted = {(str(one.get("module", "")), str(one.get("function", ""))): self._compare for one in functions} | self._functions
         started_ns, image_started_ns = _imports.start_times(family, "")
         found: Json = {"python": "", "ours": _version(sys.hexversion), "process_started_ns": started_ns}
-        found |= {"image_started_ns": image_started_ns, "code": [], "constants": [], "error": ""}
+        found |= {"image_started_ns": image_started_ns, "modules": {}, "code": [], "constants": [], "error": ""}
         with attach(pid) as process:
             try:
                 with process.memory.limited(READ_BYTES, READ_S):
@@ -61,9 +63,11 @@ class LivePatches:
         return found
 
     def _read(self, process: Process, me: _imports.Process, wanted: Wanted, found: Json) -> None:
-        look = Functions(process, [module for module, _ in wanted])
+        look = Functions(process, [*(module for module, _ in wanted), *self._modules])
         hexversion, optimize = look.flags["hexversion"], look.flags["optimize"]
         found["python"] = _version(hexversion) if isinstance(hexversion, int) else "{}.{}".format(*process.version)
+        files = {module: os.path.join(me.cwd, look.file_of(module)) for module in self._modules}
+        found["modules"] = {module: file for module, file in files.items() if file.endswith(".py")}
         # first what is in memory, of one moment as far as that goes; files can wait
         for module, name in wanted:
             found["code"].append({**look.look(module, name), "disk": None})

@@ -31,8 +31,9 @@ Json = dict[str, Any]
 def read_constants(process: Process, wanted: list[tuple[str, str, Any]]) -> list[Json]:
     """For each (module or "", "Class.attribute" | "CONSTANT" | "module.CONSTANT", what it should equal) what is there now:
 
-    {"object", "status", "readings": [{"value", "type", "equal", "count", "place"}], "error"}, equal values counted together;
-    status: read | not-imported (nor is it anywhere) | not-there.
+    {"object", "status", "readings": [{"value", "type", "equal", "count", "place"}], "searched", "error"}, equal values counted together;
+    status: read | not-imported (nor is it anywhere) | not-there | not-searched (to the end, and not found). searched: in objects that
+    were looked for, of which there may be more.
     """
     parsed: list[tuple[str, str, Any, Parsed | None]] = []
     for module, text, equals in wanted:
@@ -45,36 +46,40 @@ def read_constants(process: Process, wanted: list[tuple[str, str, Any]]) -> list
     modules = process.modules([m for m, _, _, _ in parsed if m])
     out = []
     for module, text, equals, one in parsed:
-        found: Json = {"object": text, "status": "not-there", "readings": [], "error": ""}
+        found: Json = {"object": text, "status": "not-there", "readings": [], "searched": False, "error": ""}
         if one is None or one.length or any(kind != "attribute" for kind, _ in one.steps):
             found |= {"error": "name a constant as Class.attribute, module.CONSTANT or CONSTANT"}
             out.append(found)
             continue
         steps = [str(name) for _, name in one.steps]
         starts = [(address, steps, place) for address, place in held.get(one.name, {}).items()]
-        if not starts and module in modules:
-            starts = [(modules[module], [one.name, *steps], module)]
-        if not starts:
-            starts = list(_by_full_name(process, [one.name, *steps]))
-        for address, names_left, place in starts:
-            _read(process, address, names_left, place, equals, found)
+        found["searched"] = bool(starts)
+        for address, left, place in starts:
+            _read(process, address, left, place, equals, found)
+        for address, left, place in () if starts else _by_name(process, module, modules, [one.name, *steps]):
+            if not found["readings"]:
+                _read(process, address, left, place, equals, found)
         if found["readings"]:
             found["status"] = "read"
         elif module and module not in modules:
             found["status"] = "not-imported"
-        elif not found["error"]:
-            found["error"] = cut or f"no frame leads to a {one.name}" if steps else "no such name"
+        elif cut and one.name in names:
+            found |= {"status": "not-searched", "error": cut}
+        elif not found["searched"] and steps:
+            found["error"] = f"no frame leads to a {one.name}"
+        else:
+            found["error"] = found["error"] or "no such name"
         out.append(found)
     return out
 
 
-def _by_full_name(process: Process, names: list[str]) -> Iterator[tuple[int, list[str], str]]:
+def _by_name(process: Process, module: str, modules: dict[str, int], names: list[str]) -> Iterator[tuple[int, list[str], str]]:
+    """(object, names left to follow from it, where): in the module that the patch names, else the name begins with one."""
+    if module in modules:
+        yield modules[module], names, module
     dotted = [".".join(names[:n]) for n in range(1, len(names))]
-    modules = process.modules(dotted) if dotted else {}
-    for n in range(len(names) - 1, 0, -1):
-        if (module := ".".join(names[:n])) in modules:
-            yield modules[module], names[n:], module
-            return
+    found = process.modules(dotted) if dotted else {}
+    yield from ((found[name], names[name.count(".") + 1 :], name) for name in reversed(dotted) if name in found)
 
 
 def _read(process: Process, address: int, names: list[str], place: str, equals: Any, found: Json) -> None:
@@ -140,8 +145,6 @@ def find_objects(process: Process, names: set[str]) -> tuple[dict[str, dict[int,
                     further += _held_by(process, address, kind.kind, place)
             except (Unreadable, OutOfBounds, NotFound):
                 continue
-        if all(found.values()):
-            break  # the level was read to its end: what lies deeper is held by these, or by others of the kind
         level = further
     return found, ""
 

@@ -3,7 +3,7 @@
 `patches/pid-PID.json`, kind "patch-witness": one reading of each patch of option "patches" (the tables of patches.toml) that names a file:
 {"patch", "pid", "path": as the process names it, "sysroot_path": as it was opened, "exists", "mtime_ns", "ctime_ns",
  "process_started_ns", "image_started_ns", "size", "sha256": of the file, "contains": true | false | null (not asked, not read),
- "function": {"name", "found", "source_sha256"} | null, "also": other copies behind it, "searched": […], "error"}.
+ "function": {"name", "found", "source_sha256"} | null, "denied", "also": other copies behind it, "searched": […], "error"}.
 source_sha256 is that of the last definition's text in UTF-8, from `def` or `class` to its last line, without decorators,
 with \\n as line end.
 
@@ -31,6 +31,8 @@ from collectors._values import declared
 
 SOURCE_BYTES = 8 * 1024 * 1024
 """No Python source that matters is larger."""
+NOT_LIVE = "ABSENT", "no live processes in a recorded tree", ""
+NOTHING_DECLARED = "ABSENT", "no function of such a process is declared", ""
 Json = dict[str, Any]
 Cache = dict[tuple[Any, ...], Json]
 
@@ -56,34 +58,36 @@ def collect(request: Request, emit: Emitter) -> None:
                 continue
             family = lineage(target.pid, request.sysroot)
             about: Json = {"pid": target.pid, "source": f"/proc/{target.pid}/root"}
+            functions = declared(request.options.get("functions"), target.role, target.engine)
+            found, verdict = None, NOT_LIVE if request.sysroot else NOTHING_DECLARED
+            if live.asks(functions) and not request.sysroot:
+                try:
+                    found = live.read(target.pid, family, functions)
+                    verdict = ("PARTIAL", found["error"], "") if found["error"] else ("OK", "", "")
+                except PeekError as error:
+                    verdict = error.outcome, str(error), error.cure
             if files:
-                readings = read_process(family, target.pid, files, request.sysroot, cache)
-                wrong = [r["error"] for r in readings if r["error"]]
-                denied = [r["error"] for r in readings if r.pop("denied")]
-                if denied:
-                    attempt.end("DENIED" if len(denied) == len(readings) else "PARTIAL", denied[0], PTRACE_CURE)
-                elif wrong:
-                    attempt.end("PARTIAL", wrong[0])
+                readings = read_process(family, target.pid, files, request.sysroot, cache, found["modules"] if found else {})
                 name = f"patches/pid-{target.pid}.json"
                 attempt.evidence.append(emit.evidence(name, "patch-witness", json.dumps(readings), **about))
-            functions = declared(request.options.get("functions"), target.role, target.engine)
-            if not live.asks(functions) or request.sysroot:
-                if not files:
-                    attempt.end("ABSENT", "no live processes in a recorded tree" if request.sysroot else "nothing is declared for it")
-                continue
-            try:
-                found = live.read(target.pid, family, functions)
-            except PeekError as error:
-                outcome, reason, cure = error.outcome, str(error), error.cure
-                if not files or outcome != "ABSENT":  # a helper that runs no Python has files all the same
-                    attempt.end("PARTIAL" if files and attempt.outcome == "OK" else outcome, reason, cure)
-                continue
-            attempt.evidence.append(emit.evidence(f"patches/live-{target.pid}.json", "patch-live", json.dumps(found), **about))
-            if attempt.outcome == "OK" and found["error"]:
-                attempt.end("PARTIAL", found["error"])
+                verdict = _of_files(readings) or (("PARTIAL", *verdict[1:]) if verdict[0] not in ("OK", "ABSENT") else ("OK", "", ""))
+            if found:
+                attempt.evidence.append(emit.evidence(f"patches/live-{target.pid}.json", "patch-live", json.dumps(found), **about))
+            attempt.end(*verdict)
 
 
-def read_process(family: list[Process], pid: int, patches: list[dict[str, str]], sysroot: str, cache: Cache) -> list[Json]:
+def _of_files(readings: list[Json]) -> tuple[str, str, str] | None:
+    denied = [r["error"] for r in readings if r["denied"]]
+    wrong = [r["error"] for r in readings if r["error"]]
+    if denied:
+        return "DENIED" if len(denied) == len(readings) else "PARTIAL", denied[0], PTRACE_CURE
+    return ("PARTIAL", wrong[0], "") if wrong else None
+
+
+def read_process(
+    family: list[Process], pid: int, patches: list[dict[str, str]], sysroot: str, cache: Cache, known: dict[str, str]
+) -> list[Json]:
+    """`known`: the files that the process itself says its modules are of; others are looked for where modules usually lie."""
     me = family[0]
     root = f"{me.proc}/root" if not sysroot or os.path.isdir(f"{me.proc}/root") else sysroot
     started_ns, image_started_ns = start_times(family, sysroot)
@@ -93,7 +97,8 @@ def read_process(family: list[Process], pid: int, patches: list[dict[str, str]],
         reading |= {"process_started_ns": started_ns, "image_started_ns": image_started_ns, "also": [], "denied": False}
         reading |= dict.fromkeys(("mtime_ns", "ctime_ns", "size", "sha256", "contains", "function"))
         module = patch.get("module", "").replace(".", "/")
-        names = [f"{module}.py", f"{module}/__init__.py"] if module else [patch["file"]]
+        mine = known.get(patch.get("module", ""), "")
+        names = [mine] if mine else [f"{module}.py", f"{module}/__init__.py"] if module else [patch["file"]]
         reading["searched"] = ["/"] if names[0].startswith("/") else search_path(family, names[0].split("/")[0], root)
         for path in (os.path.join(folder, name) for folder in reading["searched"] for name in names):
             try:

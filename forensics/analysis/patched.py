@@ -13,11 +13,11 @@ from forensics.model import ConstantReading, EngineProcess, EvidenceRef, Functio
 
 RUNS_CODE = (Role.API, Role.CORE, Role.WORKER, Role.COORDINATOR)
 KINDS = ("file", "function", "marker", "value")
-LIVE, ABSENT, STALE, UNREADABLE, INCONSISTENT, NOT_LOADED = "live", "absent", "stale", "unreadable", "inconsistent", "not loaded"
-STATUSES = (LIVE, ABSENT, STALE, INCONSISTENT, UNREADABLE)
-"""stale: the file changed after the process started, so it says nothing of what runs. inconsistent: objects of one process disagree.
-Besides them NOT_LOADED: the process never imported the module, so the question does not arise there."""
-TELLS = (LIVE, ABSENT, STALE, INCONSISTENT)
+LIVE, ABSENT, STALE, UNREADABLE, NOT_THERE = "live", "absent", "stale", "unreadable", "not there"
+STATUSES = (LIVE, ABSENT, STALE, UNREADABLE)
+"""stale: the file changed after the process started, so it says nothing of what runs.
+Besides them NOT_THERE: the process never imported the module, or holds no such object, so the question does not arise in it."""
+TELLS = (LIVE, ABSENT, STALE)
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,8 @@ class Witness:
     process: EngineProcess | None
     """None for a log line of no known process, or the lack of one on a node."""
     ref: EvidenceRef
+    partly: bool = False
+    """It may be otherwise: of a value, in objects that were not found or rightly differ; of a file, elsewhere than it was looked for."""
 
 
 def of_patch(view: View, patch: dict[str, Any]) -> list[Witness]:
@@ -66,7 +68,8 @@ def _by_file(view: View, patch: dict[str, Any]) -> Iterator[Witness]:
         late = reading.changed_ns is not None and reading.image_started_ns is not None and reading.changed_ns > reading.image_started_ns
         # a file that changed after the process started is not what the process runs, whichever way it changed
         status = STALE if late else LIVE if present else ABSENT
-        yield Witness("file", status, f"{'/'.join(wanted)} of {reading.path}", reading.node, process, reading.ref)
+        how = f"{'/'.join(wanted)} of {reading.path}" if reading.path else "no such file was found where its modules usually lie"
+        yield Witness("file", status, how, reading.node, process, reading.ref, partly=not reading.exists)
 
 
 def _by_function(view: View, patch: dict[str, Any]) -> Iterator[Witness]:
@@ -81,7 +84,7 @@ def _by_function(view: View, patch: dict[str, Any]) -> Iterator[Witness]:
         file = in_files.get((reading.node, reading.pid or 0))
         status = ""
         if told.runs in (Runs.NOT_IMPORTED, Runs.UNREADABLE):
-            status, where = (NOT_LOADED, where) if told.runs is Runs.NOT_IMPORTED else (UNREADABLE, told.why)
+            status, where = (NOT_THERE, where) if told.runs is Runs.NOT_IMPORTED else (UNREADABLE, told.why)
         elif hashes and any(link.sha256 in hashes for link in reading.chain):
             status = LIVE
         elif hashes and reading.chain and not all(link.sha256 for link in reading.chain):
@@ -114,14 +117,22 @@ def _by_value(view: View, patch: dict[str, Any]) -> Iterator[Witness]:
     for reading in view.of(ConstantReading):
         if reading.patch != patch["name"]:
             continue
-        process, what = view.process(reading.node, reading.pid), f"{reading.object} = {', '.join(reading.values)}"
+        process, what = view.process(reading.node, reading.pid), f"{reading.object} = {reading.words}"
         if reading.status == "not-imported":
-            yield Witness("value", NOT_LOADED, "the module is not imported", reading.node, process, reading.ref)
+            yield Witness("value", NOT_THERE, "the module is not imported", reading.node, process, reading.ref)
         elif reading.status != "read":
-            yield Witness("value", UNREADABLE, reading.error or f"no {reading.object}", reading.node, process, reading.ref)
+            status = NOT_THERE if reading.status == "not-there" else UNREADABLE
+            yield Witness("value", status, reading.error or f"no {reading.object}", reading.node, process, reading.ref)
         elif reading.asked:
-            status = LIVE if all(reading.equal) else INCONSISTENT if any(reading.equal) else ABSENT
-            yield Witness("value", status, what, reading.node, process, reading.ref)
+            # objects of one class may rightly differ (a reader waits, a writer does not): one that has the value shows the patch at work
+            status, partly = LIVE if any(reading.equal) else ABSENT, reading.searched and not all(reading.equal)
+            yield Witness("value", status, what, reading.node, process, reading.ref, partly)
+
+
+def nowhere(witnesses: Iterable[Witness]) -> list[Witness]:
+    """Witnesses of each kind that no process has: the module or the name that the patch states may be misspelt."""
+    found = list(witnesses)
+    return [w for w in found if all(v.status == NOT_THERE for v in found if v.kind == w.kind)]
 
 
 def disagreements(witnesses: Iterable[Witness]) -> list[tuple[str, list[Witness]]]:
@@ -144,8 +155,7 @@ def disagreements(witnesses: Iterable[Witness]) -> list[tuple[str, list[Witness]
         if len({tuple(statuses) for statuses in by_kind.values()}) > 1:
             split.setdefault(", ".join(f"{kind} {' and '.join(said)}" for kind, said in by_kind.items()), []).extend(mine)
     found += [(f"its witnesses disagree in {_who(mine)}: {told}", mine) for told, mine in split.items()]
-    single = [w for w in telling if w.status == INCONSISTENT]
-    return found or ([(f"objects of one process disagree in {_who(single)}: {single[0].how}", single)] if single else [])
+    return found
 
 
 def _who(witnesses: Iterable[Witness]) -> str:

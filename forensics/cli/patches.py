@@ -93,6 +93,7 @@ def _look(folder: Path, found: Any, text: str, tables: list[dict[str, Any]], fun
 
 def lines(engine: Provenance, show: bool) -> Iterator[str]:
     """The table of one engine for people."""
+    from forensics.analysis.patched import RUNS_CODE
     from forensics.report.buildwords import build_words, check_words
 
     yield f"{engine.engine.id}: {engine.engine.kind} on {', '.join(engine.engine.nodes)}"
@@ -108,7 +109,7 @@ def lines(engine: Provenance, show: bool) -> Iterator[str]:
             yield f"    {who:<44} {said}"
         for (kind, status), how in _how(mine).items():
             yield f"      {kind} {status}: {how}"
-    for one in engine.processes:
+    for one in (one for one in engine.processes if one.process.role in RUNS_CODE):
         for reading, told in one.functions:
             if show or told.runs.name in ("OTHER_FILE", "DIFFERS"):
                 place = f" ({told.where})" if told.where else ""
@@ -118,7 +119,7 @@ def lines(engine: Provenance, show: bool) -> Iterator[str]:
                     yield f'      code_sha256 = "{told.place.sha256}"  # CPython {reading.python}'
         for constant in one.constants:
             if show:
-                yield f"  {one.name}: {constant.object} = {', '.join(constant.values) or constant.error} ({constant.count} objects)"
+                yield f"  {one.name}: {constant.object} = {constant.words or constant.error or constant.status}"
         for file in one.files:
             if show and file.exists:
                 yield f'  {one.name}: {file.path}  sha256 = "{file.sha256}"' + (

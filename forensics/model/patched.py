@@ -54,13 +54,22 @@ class ConstantReading(Observation, frozen=True, kw_only=True, omit_defaults=True
     patch: str
     object: str = ""
     status: str = ""
-    """read | not-imported | not-there"""
+    """read | not-imported | not-there | not-searched"""
     values: tuple[str, ...] = ()
     """As JSON, each different one once; "…" where it may not leave the node."""
     equal: tuple[bool, ...] = ()
     """Whether each is what the patch sets."""
     asked: bool = False
     """The patch says what it should be."""
-    count: int = 0
-    """Objects that were read."""
+    counts: tuple[int, ...] = ()
+    """In how many objects each stood."""
+    searched: bool = False
+    """Objects were looked for from what frames hold: there may be others."""
     error: str = ""
+
+    @property
+    def words(self) -> str:
+        """ "0.002 (in 2 objects), 0 (in 1)"."""
+        if not self.searched:
+            return ", ".join(self.values)
+        return ", ".join(f"{value} (in {count})" for value, count in zip(self.values, self.counts, strict=True))

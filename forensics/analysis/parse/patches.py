@@ -121,6 +121,7 @@ class _Constant(msgspec.Struct):
     object: str = ""
     status: str = ""
     readings: list[_Value] = []
+    searched: bool = False
     error: str = ""
 
 
@@ -180,7 +181,8 @@ def parse_live(inp: Input, sink: Sink) -> None:
                 values=tuple(values),
                 equal=tuple(v.equal is True for v in c.readings),
                 asked=any(v.equal is not None for v in c.readings),
-                count=sum(v.count for v in c.readings),
+                counts=tuple(v.count for v in c.readings),
+                searched=c.searched,
                 error=c.error,
             )
         )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from forensics.analysis.patched import ABSENT, INCONSISTENT, LIVE, STALE, STATUSES, TELLS, UNREADABLE, Witness, disagreements, of_patch
+from forensics.analysis.patched import ABSENT, LIVE, STALE, STATUSES, TELLS, UNREADABLE, Witness, disagreements, nowhere, of_patch
 from forensics.analysis.rules._advice import TOGETHER
 from forensics.analysis.rules._contract import Rule, Text, grade
 from forensics.analysis.view import View
@@ -31,12 +31,13 @@ def evaluate(view: View) -> Iterator[Finding]:
     for patch in view.case.patches:
         name, witnesses = str(patch["name"]), of_patch(view, patch)
         for status in STATUSES:
-            if status != INCONSISTENT and (mine := [w for w in witnesses if w.status == status]):
+            lost = nowhere(witnesses) if status == UNREADABLE else []
+            if mine := [*(w for w in witnesses if w.status == status), *lost]:
                 yield _finding(view, name, status, mine)
         if contradictions := disagreements(witnesses):
             yield view.finding(
                 "patch-inconsistent",
-                grade(observed=True),
+                grade(observed=True, whole=not all(any(w.partly for w in mine) for _, mine in contradictions)),
                 title=f'Patch "{name}" is not the same everywhere: {"; ".join(words for words, _ in contradictions)}',
                 because=[ref for _, mine in contradictions for ref in _one_of_each(mine)],
                 severity=Severity.WARNING,
@@ -61,7 +62,7 @@ def _finding(view: View, name: str, status: str, witnesses: list[Witness]) -> Fi
     said = "; ".join(dict.fromkeys(f"{w.kind}: {w.how}" for w in witnesses if w is next(v for v in witnesses if v.kind == w.kind)))
     return view.finding(
         f"patch-{status}",
-        grade(observed=True),
+        grade(observed=True, whole=not all(w.partly for w in witnesses)),
         title=f'Patch "{name}" {WORDS[status]} in {len({_place(w) for w in witnesses})} place(s) ({said})',
         because=_one_of_each(witnesses)[:8],
         severity=Severity.INFO if status == LIVE else Severity.WARNING,
@@ -100,18 +101,19 @@ def _failed_with(view: View, witnesses: list[Witness]) -> tuple[list[Witness], l
     refs = [fatal[0].ref] if fatal else list(view.stall.because[:1]) if view.stall else []
     sure = bool(fatal) or (view.stall is not None and view.stall.grade is Grade.ESTABLISHED)
     seen = not any(w.status == UNREADABLE for w in concerned)
-    return told, refs, Grade.ESTABLISHED if sure and seen else Grade.SUPPORTED
+    return told, refs, Grade.ESTABLISHED if sure and seen and not all(w.partly for w in told) else Grade.SUPPORTED
 
 
 TEXTS = {
     "patch-live": Text(
         says="A stated patch is what this process runs.",
-        establishes="The running code or value was read in the process and is as stated.",
-        lower="Supported: the file is as stated and the process started after it; or only the marker line was seen.",
+        establishes="The code in memory, a module's constant, the file (unchanged since the process started), or the line that it prints.",
+        lower="Supported: only some of the objects that were found hold the value. Which witness said so is in the title.",
     ),
     "patch-absent": Text(
         says="A stated patch is not what this process runs.",
-        establishes="The running code, the file that it loaded, or its value is another one.",
+        establishes="The code in memory, a module's constant or the file (unchanged since the process started) is another one.",
+        lower="Supported: the objects that were found hold another value, or no file was found where its modules usually lie.",
         next_steps=("see which node or image lacks it before drawing conclusions from this run",),
     ),
     "patch-stale": Text(
@@ -127,7 +129,7 @@ TEXTS = {
     ),
     "patch-inconsistent": Text(
         says="Ranks or nodes disagree on a patch: they run different code.",
-        establishes="Two processes with different readings of the same witness.",
+        establishes="Two processes with different readings of one witness, or one process with witnesses that contradict each other.",
         next_steps=(
             "compare what each process has: forensics patches --patches patches.toml",
             "bring all nodes to one image before looking further",
