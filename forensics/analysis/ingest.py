@@ -35,6 +35,8 @@ FILE_NS, NAMED_NS = 2 * 86400 * 10**9, 31 * 86400 * 10**9
 """How much later than its file's time, or than a date that it names, a line without a year may be."""
 OLDEST_NS = 1_640_995_200 * 10**9
 """2022: a file older than that has lost its time in an archive."""
+NO_PROCESS = "no such process"
+"""How a collector says that the process it was sent to is gone."""
 JOINED = ("log", "kernel")
 """Parsers of what is rotated."""
 _PID = re.compile(r"(?:^|[._-])pid-?(\d+)")
@@ -296,13 +298,18 @@ def _parsed(parser: Parser, inp: Input, case: Case) -> bool:
 
 
 def _attempts(source: Source, node: str, case: Case) -> None:
+    looked = {(a.origin.pid, a.sample) for a in source.attempts if a.collector == "process" and a.origin}
     for attempt in source.attempts:
         case.attempts.append((node, attempt))
         pid = attempt.origin.pid if attempt.origin else None
-        if attempt.collector == "process" and attempt.outcome is Outcome.ABSENT and pid is not None:
+        if attempt.outcome is not Outcome.ABSENT or pid is None:
+            continue
+        # whoever looked for it and found no process saw that it is gone; that of the process collector is the first to be told
+        gone = attempt.collector == "process" or (attempt.reason.startswith(NO_PROCESS) and (pid, attempt.sample) not in looked)
+        if gone:
             at = TimeRange(earliest_ns=attempt.started_ns, latest_ns=attempt.ended_ns, basis="sampled")
-            ref_quote = attempt.reason or "no such process"
-            ref = EvidenceRef(source="attempts.jsonl", locator=f"process {attempt.target}", quote=ref_quote)
+            ref_quote = attempt.reason or NO_PROCESS
+            ref = EvidenceRef(source="attempts.jsonl", locator=f"{attempt.collector} {attempt.target}", quote=ref_quote)
             case.add([ProcessState(node=node, at=at, ref=ref, pid=pid, gone=True, sample=attempt.sample)])
 
 

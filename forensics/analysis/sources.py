@@ -64,7 +64,10 @@ def outcome(view: View, source: str) -> Outcome | None:
     collector = COLLECTOR_OF.get(source, source)
     tried = [a for node, a in view.case.attempts if a.collector == collector and (node in view.nodes or not node)]
     if not tried:
-        return Outcome.OK if observed(view, source) else None
+        if not observed(view, source):
+            return None
+        # what another collector brought in passing does not stand for the look that nobody took
+        return Outcome.PARTIAL if any(node in view.nodes for node, _ in view.case.attempts) else Outcome.OK
     pids = {p.pid for p in view.engine.processes}
     mine = [a for a in tried if a.origin is None or a.origin.pid is None or a.origin.pid in pids]
     words = [a.outcome for a in of_source(source, mine or tried)]

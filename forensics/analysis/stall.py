@@ -15,7 +15,7 @@ from forensics.analysis.progress import STATS_WINDOW_NS, STEPS_ENOUGH, STILL_ENO
 from forensics.analysis.stacks import ThreadView, frame_text
 from forensics.analysis.times import SECOND, duration
 from forensics.analysis.view import View
-from forensics.model import EngineProcess, EvidenceRef, Grade, LogHit, QueueDepth, Role, TimeRange
+from forensics.model import EngineProcess, EvidenceRef, Grade, LogHit, LogSpan, QueueDepth, Role, TimeRange
 
 WORKING = frozenset({"rpc-response", "ring-full", "collective", "gpu-sync", "queue-put", "lock", "running", "future", "join"})
 """States of a main thread that hold work: it was given something and has not finished it."""
@@ -148,6 +148,8 @@ def _judge(view: View, run: list[Interval], mains: Mains, clients: list[Evidence
         unsure.append(f"a worker sleeps on a timer in its step ({where}): it may go on by itself")
     if not (gauges or core_works or load):
         unsure.append("an open connection is not yet a request")
+    if not mains and not stopped:
+        unsure.append("no stack was read: a step that takes so long looks the same")
     if still_s < enough and not stopped:
         unsure.append(f"{duration(still_s)} without movement is short of the {duration(enough)} that a slow step can take")
     refs = [*(r for i in (run[0], run[-1]) for r in i.refs), *stopped, *(t.last.ref for _, t in working[:3]), *clients[:1], *load[:1]]
@@ -195,6 +197,9 @@ def _by_stacks(view: View, mains: list[ThreadView], working: list[ThreadView], s
     how = f"no main thread moved for {duration(still_s)}, {len(working)} of {len(mains)} inside a call that does not end"
     refs = tuple(r for t in working[:4] for r in (t.samples[0].ref, t.last.ref))
     grade = Grade.POSSIBLE if unsure and not stopped else Grade.ESTABLISHED if not unsure else Grade.SUPPORTED
+    if not unsure and not stopped and not view.on_nodes(LogSpan):
+        unsure.append("neither a log nor a counter was read: an engine that starts looks the same")
+        grade = Grade.SUPPORTED
     return Stall(since, None, grade, (*refs, *stopped), how, tuple(unsure), live=True)
 
 

@@ -12,7 +12,7 @@ from forensics.analysis.rules._positions import need_witness
 from forensics.analysis.rules._raised import worker_exceptions
 from forensics.analysis.stacks import AMBIGUOUS, IDLE, STATES, ThreadView, operation, place
 from forensics.analysis.view import View
-from forensics.model import EngineProcess, Finding, FindingRole, Severity
+from forensics.model import EngineProcess, Finding, FindingRole, Grade, Severity
 
 Member = tuple[EngineProcess, ThreadView]
 
@@ -67,13 +67,15 @@ def _outside(view: View, inside: list[Member], outside: list[Member], whole: boo
     twice = all(len(t.samples) > 1 and not (t.moved and t.state in ("running", "lock")) for _, t in (*inside, *outside))
     # between two calls every rank is idle for an instant: once seen there is no more than a hint
     at_work = any(t.moved and t.state in ("running", "lock") for _, t in outside)
-    hint = at_work or (not twice and first.state in IDLE)
+    stall = view.stall
+    assert stall
+    # nor does anybody wait in vain where it is not known that the engine stands still
+    unsure = stall.grade.strength < Grade.SUPPORTED.strength and not explained
+    hint = at_work or unsure or (not twice and first.state in IDLE)
     names = ", ".join(view.name(p) for p, _ in outside)
     where = place(first) if first.last.frames else None
     at = f" in {where.name} ({where.file}:{where.line})" if where else ""
     doing = "stopped" if view.stopped(outside[0][0]) else STATES[first.state]
-    stall = view.stall
-    assert stall
     return view.finding(
         "rank-divergence-collective",
         grade(observed=twice and stall.grade.strength == 3 and _during(view, [*inside, *outside]), agreeing=0 if hint else 2, whole=whole),

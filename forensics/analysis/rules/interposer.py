@@ -50,8 +50,9 @@ def evaluate(view: View) -> Iterator[Finding]:
     for s in stacks:
         for name in {_base(f.file) for f in s.mixed if f.native and _between(f)}:
             framed.setdefault(name, []).append(s)
-    environment = any(c.via == "environ" for c in view.on_nodes(ConfigValue) + _nameless(view))
-    if not (environment or mapped or stacks):
+    # a capture that read every process whole read their environments; a list of processes holds none
+    captured = any(n in view.case.bundled for n in view.nodes) and view.outcome("process") is Outcome.OK
+    if not (captured or mapped or stacks or any(c.via == "environ" for c in view.on_nodes(ConfigValue) + _nameless(view))):
         raise CannotTell("neither the environment nor the maps nor native stacks of its processes were read", "process")
     names = {_base(p) for p in preloaded} | set(framed)
     for name in sorted(n for n in names if n and not _PLAIN.search(n) and not _DRIVER.match(n)):

@@ -41,6 +41,10 @@ def evaluate(view: View) -> Iterator[Finding]:
             )
 
 
+def _asked(view: View) -> bool:
+    return bool(view.profile.functions or view.of(FunctionReading)) or any("function" in patch for patch in view.case.patches)
+
+
 def _processes(view: View, readings: list[FunctionReading]) -> list[EngineProcess]:
     return [p for r in readings if (p := view.process(r.node, r.pid)) is not None]
 
@@ -64,7 +68,7 @@ RULE = Rule(
     texts=TEXTS,
     about="Whether the functions that make an engine move, and those of patches.toml, run what their files say.",
     requires=("patches",),
-    applies=lambda view: "" if view.profile.functions or view.of(FunctionReading) else "no function is declared for this kind of engine",
+    applies=lambda view: "" if _asked(view) else "no function is declared for this kind of engine",
     evaluate=evaluate,
     false_positives="A replacement that the engine makes itself, in a way that its file does not show (setattr, a metaclass). "
     "Decorated functions are left out: what a decorator returns lies elsewhere as a rule.",

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from forensics.analysis.rules._advice import EVIDENCE_FIRST, TOGETHER
 from forensics.analysis.rules._contract import CannotTell, Rule, Text, grade
 from forensics.analysis.view import View
-from forensics.model import EngineProcess, Finding, FindingRole, GpuSample, Severity, ThreadStack
+from forensics.model import EngineProcess, Finding, FindingRole, GpuSample, Grade, Severity, ThreadStack
 
 SPINS = 0.8
 IDLES = 0.1
@@ -33,7 +33,7 @@ def _idling(view: View, idle: EngineProcess, busy: list[EngineProcess]) -> Findi
     refs += [g.ref for g in view.on_nodes(GpuSample) if any(w.pid in g.pids for w in (idle, *busy))]
     return view.finding(
         "one-rank-not-in-collective",
-        grade(agreeing=2),
+        grade(agreeing=2 if view.stall and view.stall.grade.strength >= Grade.SUPPORTED.strength else 1),
         title=f"{view.name(idle)} idles while the {len(busy)} other rank(s) spin",
         because=refs,
         severity=Severity.WARNING,

@@ -21,6 +21,8 @@ RECENT_NS = 60 * 10**9
 
 def evaluate(view: View) -> Iterator[Finding]:
     if (view.stall and view.stall.until is None) or _over(view):
+        if not (view.progress.measured or _over(view)):
+            raise CannotTell("no counter and no stats line was read", "metrics")
         return
     if any(run.until is None for run in episodes.parked(view)):
         return  # requests wait and none runs: neither serving nor idle
