@@ -50,7 +50,7 @@ def shut_away(names: list[str]) -> None:
     """This program again, where nothing of the machine is seen; does not return."""
     machine = os.uname().nodename
     setup = (
-        f"hostname {NODE} && ip link set lo up && mount --bind /dev/null /proc/cmdline && mount -t tmpfs tmpfs /opt && mount -t tmpfs tmpfs /srv && mkdir /opt/python /opt/forensics"
+        f"hostname {NODE} && ip link set lo up && mount --bind /dev/null /proc/cmdline && mount -t tmpfs tmpfs /opt && mount -t tmpfs tmpfs /srv && mkdir /opt/python /opt/forensics && echo 00000000-0000-4000-8000-000000000000 > /srv/boot && mount --bind /srv/boot /proc/sys/kernel/random/boot_id"
         f" && mount --bind '{sys.base_prefix}' /opt/python && mount --bind '{REPOSITORY}' /opt/forensics"
         f" && cd /srv && exec /opt/forensics/{Path(sys.executable).relative_to(REPOSITORY)} /opt/forensics/tests/rules/record.py "
         + " ".join(names)
@@ -101,13 +101,56 @@ def capture(folder: Path, *what: str, blind: bool = False) -> Path:
     return Path(done.stdout.split()[-1])
 
 
-def running(fault: str = "", rank: int = 1, seconds: float = 0.0, load: bool = True, blind: bool = False) -> Callable[[Path], Path]:
+PATCHES = """
+[[patch]]
+name = "forward-without-copy"
+module = "toy_engine.worker"
+function = "Worker.forward"
+contains = "def forward(self"
+"""
+REPLACES = """
+import sys, threading, time
+
+def forward(self, step):
+    return original(self, step)
+
+def replace():
+    global original
+    while not hasattr(sys.modules.get("toy_engine.worker"), "Worker"):
+        time.sleep(0.01)
+    worker = sys.modules["toy_engine.worker"].Worker
+    original, worker.forward = worker.forward, forward
+
+if "worker" in sys.argv or any("--role" in a for a in sys.orig_argv):
+    threading.Thread(target=replace, name="plugin", daemon=True).start()
+"""
+"""A plugin as it is loaded into an engine: it replaces a function, which no file of the engine shows."""
+
+
+def running(
+    fault: str = "",
+    rank: int = 1,
+    seconds: float = 0.0,
+    load: bool = True,
+    blind: bool = False,
+    patches: bool = False,
+    plugin: bool = False,
+) -> Callable[[Path], Path]:
     """An engine that lives: it is photographed when its fault has had its effect."""
 
     def record(folder: Path) -> Path:
         from tests.test_toy_engine import eventually, loaded, state
 
+        os.environ.pop("PYTHONPATH", None)
+        if plugin:
+            (folder / "sitecustomize.py").write_text(REPLACES)
+            os.environ["PYTHONPATH"] = str(folder)
+        named = []
+        if patches:
+            (folder / "patches.toml").write_text(PATCHES)
+            named = ["--patches", str(folder / "patches.toml")]
         with engine(folder, "--rpc-timeout", "120") as toy:
+            os.environ.pop("PYTHONPATH", None)
             if load:
                 loaded(toy)
             if fault:
@@ -116,7 +159,7 @@ def running(fault: str = "", rank: int = 1, seconds: float = 0.0, load: bool = T
                     (lambda: state(toy.rank(rank)) == "T") if fault == "idle-then-stop" else toy.moving if fault == "slow" else toy.frozen
                 )
                 eventually(settled, fault)
-            return capture(folder, "--pid", str(toy.process.pid), blind=blind)
+            return capture(folder, "--pid", str(toy.process.pid), *named, blind=blind)
 
     return record
 
@@ -148,6 +191,9 @@ def watched(fault: str, rank: int, first: str = "") -> Callable[[Path], Path]:
 SCENES: dict[str, Callable[[Path], Path]] = {
     "serving": running(),
     "serving-unprivileged": running(blind=True),
+    "patch-live": running(patches=True),
+    "patch-unreadable": running(patches=True, blind=True),
+    "function-replaced": running(patches=True, plugin=True),
     "idle": running(load=False),
     "slow": running("slow", seconds=2.0),
     "rank-stopped": running("stop"),

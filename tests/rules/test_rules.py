@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import re
 import shutil
@@ -29,17 +28,6 @@ ONE_BY_ONE = 3
 
 def test_no_two_fixtures_have_one_name() -> None:
     assert len(ALL) == len(fixtures())
-
-
-@pytest.fixture(scope="session")
-def reported(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Report]:
-    """The report of a fixture, made once."""
-
-    @functools.cache
-    def of(name: str) -> Report:
-        return analyze(ALL[name].build(tmp_path_factory.mktemp("fixture")))
-
-    return of
 
 
 # ---- everything has its fixtures

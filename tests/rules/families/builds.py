@@ -37,6 +37,6 @@ FIXTURES = [
     of(
         test_builds.test_nodes_whose_logs_name_two_versions_of_nccl,
         {"version-skew": "supported"},
-        also=["no-crash-found", "startup-in-progress"],
+        also=["clock-unsynchronised", "no-crash-found", "startup-in-progress"],
     ),
 ]

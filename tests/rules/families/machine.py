@@ -64,7 +64,7 @@ FIXTURES = [
     of(
         test_afterwards.test_a_service_that_a_guard_of_memory_ended_is_told_though_it_came_back,
         {"host-oom-kill": "established"},
-        also=["healthy-serving", "memory-exhaustion"],
+        also=["healthy-serving"],
     ),
     of(
         test_afterwards.test_a_previous_boot_is_no_silence_of_a_machine_that_writes_again,
