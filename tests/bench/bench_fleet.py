@@ -189,6 +189,7 @@ class _Node:
             zones[f"{base}/trip_point_0_temp"] = "100000"
         for sample in (1, 2):
             self._fileset("thermal", f"thermal/zones.{sample}.json", zones, AT[sample - 1], None, sample)
+        self._builds()
         clock = {"wall_ns": T0, "boottime_ns": 10**15, "utc_offset_s": 0, "adjtimex": self.clock[0], "chronyc": self.clock[1]}
         self._add("clock", "clock/clock.json", "clock", json.dumps(clock), T0)
         if not self.node:
@@ -203,6 +204,30 @@ class _Node:
             "holders": [{"pid": pid} for pid in self.pids[1:]],
         }
         self._add("rings", f"rings/psm_{self.node:08x}.1.json", "ring-json", json.dumps(ring), T0, self.pids[1], 1)
+
+    def _builds(self) -> None:
+        site = "/opt/env/lib/python3.12/site-packages"
+        libraries = [
+            {"path": f"{site}/{path}", "version": "2.27.5", "build_id": f"{n:040x}"}
+            for n, path in enumerate(
+                ("nvidia/nccl/lib/libnccl.so.2", "torch/lib/libtorch_cpu.so", "torch/lib/libtorch_cuda.so", "vllm/_C.abi3.so")
+            )
+        ]
+        packages = [{"package": name, "folder": site, "version": "1.0", "changed_ns": 1} for name in ("vllm", "torch")]
+        for pid in self.pids:
+            body = {
+                "pid": pid,
+                "python": "3.12",
+                "process_started_ns": 2,
+                "driver": "570.86.15",
+                "packages": packages,
+                "libraries": libraries,
+            }
+            self._add("builds", f"builds/pid-{pid}.json", "builds", json.dumps(body), T0, pid)
+        checks = [{"distribution": "vllm", "folder": site, "named": 9, "hashed": 9, "sources": 9, "sources_hashed": 9}]
+        distributions = [{"name": f"package-{n}", "version": "1.0", "folder": site} for n in range(150)]
+        body = {"pids": list(self.pids), "folders": [site], "distributions": distributions, "checks": checks}
+        self._add("builds", "builds/environment-1.json", "environment", json.dumps(body), T0)
 
     def _log(self) -> str:
         world = self.nodes * RANKS_PER_NODE
