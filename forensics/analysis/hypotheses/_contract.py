@@ -95,7 +95,7 @@ class Ask:
         if at is None:
             return "at an unknown time"
         if self.onset is None:
-            return "and when the trouble began is not known"
+            return "when it was looked at (when the trouble began is not known)"
         if at.latest_ns < self.onset.earliest_ns:
             return f"{duration((self.onset.earliest_ns - at.latest_ns) / SECOND)} before the onset"
         after, known = (at.earliest_ns - self.onset.earliest_ns) / SECOND, self.onset.latest_ns - self.onset.earliest_ns < 2 * SECOND

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from forensics.analysis.hypotheses._contract import Ask, Suspicion, Told, entry, unread
 from forensics.analysis.rules.cpu_saturated import measured
-from forensics.model import HostCpu
+from forensics.model import CpuSample, HostCpu
 
 CPUS = "the CPUs"
 EASY = 0.70
@@ -22,8 +22,11 @@ def evaluate(ask: Ask) -> Iterator[Told]:
         pressed = any((s.pressure_some_avg10 or 0) >= PRESSED for s in near)
         spins = bool(ask.of("busy-spin", "idle-cpu-spin", node=node))
         yield from ask.from_findings(CPUS, "cpu-pressure", node=node, decide=bool(near))
-        # full CPUs are the effect of a standstill where ranks spin; that others queue for them is not
-        yield from ask.from_findings(CPUS, "cpu-saturated", node=node, decide=bool(near) and (pressed or not spins))
+        # a full machine is nothing to an engine whose threads were not kept waiting; where that was read it is the better witness
+        waits_read = any(c.waited_seconds is not None and ask.view.process(node, c.pid) for c in ask.on(node, CpuSample))
+        # and full CPUs are the effect of a standstill where ranks spin; that others queue for them is not
+        full = bool(near) and not waits_read and (pressed or not spins)
+        yield from ask.from_findings(CPUS, "cpu-saturated", node=node, decide=full)
         if not samples:
             yield unread(CPUS, node=node)
             continue

@@ -48,7 +48,7 @@ def _light(ask: Ask, samples: list[ProgressSample]) -> Iterator[Told]:
     cache = f", KV cache at most {kv:.0%} full" if kv is not None else ""
     last = known[-1]
     gap = (ask.onset.earliest_ns - last.at.latest_ns) / SECOND if ask.troubled and ask.onset and last.at else 0.0
-    text = f"{f'at most {waiting:g}' if waiting else 'nothing'} waited and at most {running:g} ran{cache}, in {len(known)} look(s)"
+    text = f"{_most(waiting)} waited and {_most(running)} ran{cache}, in {len(known)} look(s)"
     text += f", the last {duration(max(gap, 0))} before the onset" if ask.troubled else ""
     if waiting > 0 or (kv or 0) >= FULL:
         if not ask.of("queue-waiting-behind-capacity", "backlog-before-onset"):
@@ -58,6 +58,10 @@ def _light(ask: Ask, samples: list[ProgressSample]) -> Iterator[Told]:
     yield "against", entry(text, part=QUEUE, decides=gap <= CLOSE_S, ref=last.ref)
     if gap > CLOSE_S:
         yield unread("the queue in the last minute before the onset", part=QUEUE)
+
+
+def _most(count: float) -> str:
+    return f"at most {count:g}" if count else "nothing"
 
 
 def _before(ask: Ask) -> list[ProgressSample]:

@@ -239,6 +239,25 @@ def test_cpu_is_supported_where_tasks_queue_for_it(scene, ledger):
     assert ledger(s, "cpu").verdict.value == "supported"
 
 
+def schedstat(s, pid: int, waited_s: float) -> None:
+    """What the kernel counts for a process's main thread over 13 s: how long it waited for a processor."""
+    task = f"/proc/{pid}/task/{pid}"
+    stat = f"{pid} (VLLM) S 1 " + " ".join(["0"] * 9) + " 0 0 0 0 20 0 4 0 12 0 1000 " + " ".join(["0"] * 28)
+    for sample, waited in ((1, 0.0), (3, waited_s)):
+        files = {f"{task}/stat": stat, f"{task}/schedstat": f"1000 {int(waited * SECOND)} 5"}
+        s._fileset("cpu", f"cpu/waits-{pid}.{sample}.json", files, T0 + (13 * SECOND if sample > 1 else 0), pid, sample)
+
+
+@pytest.mark.parametrize(("waited_s", "verdict"), [(0.1, "possible"), (6.0, "supported")])
+def test_a_full_machine_is_nothing_to_an_engine_that_is_not_kept_waiting(scene, ledger, waited_s, verdict):
+    s = stalled(scene())
+    host_cpu(s, 199, 40.0)
+    schedstat(s, CORE, waited_s)
+    h = ledger(s, "cpu")
+    assert h.verdict.value == verdict
+    assert ("waited 46% of the time for a processor" in h.sentence) is (verdict == "supported")
+
+
 def test_cpus_that_are_busy_without_a_queue_are_not_assessable(scene, ledger):
     s = stalled(scene())
     host_cpu(s, 170, 6.0)
