@@ -11,7 +11,7 @@ from forensics.analysis import builds, coverage, hypotheses, phases, settings, s
 from forensics.analysis.case import Case
 from forensics.analysis.merge import merge
 from forensics.analysis.peers import peers_of
-from forensics.analysis.roots import choose_root, of_its_peers
+from forensics.analysis.roots import SYMPTOMS, choose_root, of_its_peers
 from forensics.analysis.rules import Rule, rules
 from forensics.analysis.rules.crashes import CRASHES
 from forensics.analysis.run import run_rule, run_rules
@@ -41,7 +41,6 @@ from forensics.model import (
 _WORST = ("dead", "stalled", "degraded", "unknown", "starting", "stopped", "healthy")
 
 
-SYMPTOMS = ("symptom-", "nccl-watchdog-timeout", "heartbeat-monitor-abort")
 HOST_GONE = ("kernel-panic", "host-stopped-logging")
 """Findings after which nothing runs on the machine any more."""
 WHILE_IT_RUNS = ("healthy-serving", "idle-healthy", "slow-progress", "long-prefill", "startup-in-progress")

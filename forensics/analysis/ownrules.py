@@ -104,7 +104,7 @@ def _load(path: Path) -> Rule:
 
 def _refused(rule: Rule, others: Sequence[Rule]) -> str:
     """Why a rule may not be used: what it claims must not pass for the claim of another rule."""
-    from forensics.analysis.catalogue import known_ids
+    from forensics.analysis.catalogue import MISSING, known_ids
 
     if not rule.emits:
         return "it names no finding that it makes"
@@ -112,6 +112,8 @@ def _refused(rule: Rule, others: Sequence[Rule]) -> str:
         return "its name and ids must be texts"
     if rule.name in {r.name for r in (*rules(), *others)}:
         return f"another rule is called {rule.name}"
+    if reserved := [id for id in rule.emits if id.startswith(MISSING)]:
+        return f"another rule, or the catalogue, has the finding {', '.join(reserved)}: choose an id of your own"
     if taken := sorted(set(rule.emits) & {*known_ids(), *_emitted(others)}):
         return f"another rule, or the catalogue, has the finding {', '.join(taken)}: choose an id of your own"
     return ""

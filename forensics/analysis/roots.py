@@ -38,6 +38,10 @@ SPECIFIC = (
 """Of several claims about the same rank at the same time, the earlier in this list says more about why."""
 
 WHO = "address-in-use"
+SYMPTOMS = ("symptom-", "nccl-watchdog-timeout", "heartbeat-monitor-abort")
+"""Ids, or how they begin, of what every hang produces: never a root, whatever role its rule gave it."""
+LOUD = ("ray-actor-died",)
+"""What may be the root, but not while anything earlier is unexplained, be it only possible."""
 PEER_LOST = ("kv-transfer-peer-gone", "kv-sender-failed", "kv-receiver-waits-forever", "kv-transfer-not-retrieved")
 """Findings that say: the other side of a transfer, another engine, is where to look."""
 PEER_NS = 900 * 10**9
@@ -48,17 +52,23 @@ ASKED_NS = 120 * 10**9
 
 
 def choose_root(findings: Sequence[Finding]) -> Root:
-    """The finding that broke first, or nothing: symptoms and cascades never win, and a tie between ranks is not guessed."""
-    able = [f for f in findings if f.role is FindingRole.ROOT and f.grade.strength >= Grade.SUPPORTED.strength]
+    """The finding that broke first, or nothing, whatever the order of `findings`.
+
+    Symptoms and cascades never win, and a tie between ranks is not guessed: then what ties is named as candidates.
+    """
+    claims = [f for f in findings if f.role is FindingRole.ROOT and not f.id.startswith(SYMPTOMS)]
+    able = [f for f in claims if f.grade.strength >= Grade.SUPPORTED.strength]
     if not able:
         return Root()
     first = [f for f in able if not any(_earlier(g, f) for g in able)]
     strongest = max(f.grade.strength for f in first)
-    first = [f for f in first if f.grade.strength == strongest]
-    best = min(first, key=_specific)
+    first = sorted((f for f in first if f.grade.strength == strongest), key=_preferred)
+    best = first[0]
+    if best.id in LOUD and (before := [f for f in claims if f.grade is Grade.POSSIBLE and _earlier(f, best)]):
+        first = [*sorted(before, key=_preferred), *first]
+        return Root(candidates=_named(first))
     if any(not _one_story(best, f) for f in first):
-        names = tuple(f"{f.id} (rank {', '.join(map(str, f.ranks)) or '?'})" for f in first)
-        return Root(candidates=names)
+        return Root(candidates=_named(first))
     alone = len(best.ranks) == 1
     return Root(
         finding=best.id,
@@ -71,20 +81,34 @@ def choose_root(findings: Sequence[Finding]) -> Root:
     )
 
 
+def _named(tied: Sequence[Finding]) -> tuple[str, ...]:
+    return tuple(f"{f.id} (rank {', '.join(map(str, f.ranks)) or '?'})" for f in tied)
+
+
 def _specific(f: Finding) -> int:
     return SPECIFIC.index(f.id) if f.id in SPECIFIC else len(SPECIFIC)
+
+
+def _preferred(f: Finding) -> tuple[object, ...]:
+    """By how much it says; of two that say as much the one that names no rank, so that none is named by accident of order."""
+    return _specific(f), bool(f.ranks), f.id, f.nodes, f.ranks, f.pids, f.since.earliest_ns if f.since else -1, f.title
 
 
 def _one_story(best: Finding, other: Finding) -> bool:
     """Whether both can be the same event: at one place, of one rank as far as both name ranks; else they tie, and neither is guessed."""
     if best.nodes and other.nodes and not set(best.nodes) & set(other.nodes):
         return False
+    if _specific(best) == _specific(other) and best.id != other.id:
+        return False  # two ids outside the list: nobody knows which says more
     if best.ranks and other.ranks:
         return best.ranks == other.ranks
     if not best.ranks and not other.ranks and best.pids and other.pids:
         return best.pids[:1] == other.pids[:1]
+    why = _specific(best) < SPECIFIC.index(WHO)
+    if not why and best.pids and other.pids and not set(best.pids) & set(other.pids):
+        return False
     # what names no rank says why, or it is not known to speak of the same one
-    return not best.ranks or _specific(best) < SPECIFIC.index(WHO)
+    return not best.ranks or why
 
 
 def _earlier(a: Finding, b: Finding) -> bool:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from forensics.analysis import analyze
 from forensics.analysis.roots import SPECIFIC, WHO, choose_root
@@ -56,6 +58,83 @@ def test_every_root_that_a_rule_can_make_has_its_place_in_the_order():
     made = {id for rule in rules() for id in rule.emits}
     assert set(SPECIFIC) <= made | {"sigsegv"}, "an id that no rule makes"
     assert len(set(SPECIFIC)) == len(SPECIFIC) and WHO in SPECIFIC
+
+
+IDS = (
+    "host-oom-kill",
+    "worker-process-died",
+    "rank-not-responding",
+    "gpu-xid",
+    "ray-actor-died",
+    "queue-at-capacity",
+    "my-own",
+    "my-other",
+)
+CLAIMS = st.builds(
+    claim,
+    st.sampled_from(IDS),
+    st.one_of(st.none(), st.integers(100, 108)),
+    ranks=st.sampled_from([(), (1,), (2,), (1, 2)]),
+    nodes=st.sampled_from([(), ("a",), ("b",), ("a", "b")]),
+    pids=st.sampled_from([(), (7,), (8,)]),
+    grade=st.sampled_from([Grade.ESTABLISHED, Grade.SUPPORTED, Grade.POSSIBLE, Grade.REFUTED]),
+    role=st.sampled_from(list(FindingRole)),
+)
+
+
+def weight(f):
+    return f.role is FindingRole.ROOT and f.grade.strength >= Grade.SUPPORTED.strength
+
+
+def certainly_before(a, b):
+    return a.since and b.since and a.since.latest_ns < b.since.earliest_ns
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.lists(CLAIMS, max_size=6), st.randoms(use_true_random=False))
+def test_the_order_in_which_rules_spoke_decides_nothing(claims, random):
+    shuffled = list(claims)
+    random.shuffle(shuffled)
+    assert choose_root(claims) == choose_root(shuffled)
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.lists(CLAIMS, max_size=6))
+def test_a_root_is_a_firm_claim_with_no_other_before_it_and_a_tie_names_who_ties(claims):
+    root = choose_root(claims)
+    firm = [f for f in claims if weight(f)]
+    if root.finding is None:
+        assert (root.node, root.rank, root.pid, root.since_ns) == (None,) * 4
+        assert len(root.candidates) >= 2 if firm else not root.candidates
+        assert {c.split(" (")[0] for c in root.candidates} <= {f.id for f in claims if f.role is FindingRole.ROOT}
+        return
+    mine = [f for f in firm if f.id == root.finding and f.grade is root.grade and (root.rank is None or f.ranks == (root.rank,))]
+    assert any(not any(certainly_before(g, f) for g in firm) for f in mine)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(CLAIMS, max_size=5), st.lists(CLAIMS, max_size=4))
+def test_cascades_symptoms_and_what_came_later_take_nothing_from_the_root(claims, noise):
+    import msgspec
+
+    root = choose_root(claims)
+    aside = [f for f in noise if f.role is not FindingRole.ROOT]
+    loud = [
+        claim(id, 1, ranks=(9,)) for id in ("symptom-rpc-timeout", "symptom-peer-loss", "nccl-watchdog-timeout", "heartbeat-monitor-abort")
+    ]
+    assert choose_root([*claims, *aside, *loud]) == root
+    dated = [f for f in claims if weight(f)]
+    if dated and all(f.since for f in dated):
+        when = TimeRange(earliest_ns=500 * SECOND, latest_ns=500 * SECOND, basis="logged")
+        later = [msgspec.structs.replace(f, since=when) for f in noise]
+        assert choose_root([*claims, *later]) == root
+
+
+def test_an_actor_s_death_is_no_root_while_something_earlier_is_only_possible():
+    died = claim("ray-actor-died", 100, ranks=(1,))
+    assert choose_root([died]).finding == "ray-actor-died"
+    root = choose_root([died, claim("gpu-kernel-not-terminating", 50, ranks=(0,), grade=Grade.POSSIBLE)])
+    assert root.finding is None and [c.split(" ")[0] for c in root.candidates] == ["gpu-kernel-not-terminating", "ray-actor-died"]
 
 
 PREFILL = """\
