@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+from pathlib import Path
 
 import pytest
 
@@ -154,3 +156,22 @@ def test_a_folder_that_is_not_there_is_wrong_usage(tmp_path, capsys):
     assert rules_command([], [tmp_path / "no"], "text") == USAGE
     assert analyze_command([str(tmp_path)], None, "json", None, rules=[tmp_path / "no"]) == USAGE
     assert "--rules: no such directory" in capsys.readouterr().err
+
+
+def test_the_rule_that_the_readme_shows_is_one_and_fires_on_its_signature(tmp_path, scene):
+    from forensics.analysis.signatures import load_folder
+
+    readme = (Path(__file__).resolve().parents[2] / "README.md").read_text()
+    (text,) = [block for block in re.findall(r"^```python\n(.*?)^```", readme, re.M | re.S) if "RULE" in block]
+    own = ownrules.load([write(tmp_path / "own", text=text)])
+    assert not own.broken
+    signature = {"id": "store-slow", "feeds": "our-store-slow", "engine": "any", "role": "context", "source": "ours"}
+    signature |= {"literal": "store was slow", "pattern": "store was slow", "examples": ["store was slow"]}
+    lines = (tmp_path / "signatures", [f"{name} = {json.dumps(value)}" for name, value in signature.items()])
+    lines[0].mkdir()
+    (lines[0] / "store-slow.toml").write_text("\n".join(lines[1]) + "\n")
+    assert not load_folder(lines[0])[1]
+    s = scene()
+    s.log(-5, "APIServer", 5100, "WARNING", "our store was slow today")
+    report = analyze([s.bundle()], own_rules=own, signature_folders=[lines[0]])
+    assert "our-store-slow" in {f.id for f in report.findings}
