@@ -25,6 +25,7 @@ from forensics.model import (
     GpuSample,
     KernelEvent,
     RankPlace,
+    Severity,
     TimeRange,
 )
 
@@ -132,6 +133,14 @@ def started_again(view: View) -> tuple[int | None, bool]:
 
 def grave(role: FindingRole) -> bool:
     return role in (FindingRole.ROOT, FindingRole.CASCADE)
+
+
+def weight(view: View, role: FindingRole, at: TimeRange | None) -> Severity:
+    """How grave an event of the machine is: one that the engine outlived, or that came before it was started, is history."""
+    if grave(role):
+        return Severity.CRITICAL
+    past = at is not None and (outlived(view, at) or (view.begun_ns is not None and at.latest_ns < view.begun_ns))
+    return Severity.INFO if role is FindingRole.CONTEXT and past else Severity.WARNING
 
 
 def first_at(events: Iterable[KernelEvent]) -> TimeRange | None:

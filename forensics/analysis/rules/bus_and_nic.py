@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from forensics.analysis.rules._contract import Rule, Text
-from forensics.analysis.rules._machine import first_at, grave, part
+from forensics.analysis.rules._machine import first_at, part, weight
 from forensics.analysis.times import SECOND
 from forensics.analysis.view import View
-from forensics.model import Finding, Grade, KernelEvent, Severity
+from forensics.model import Finding, Grade, KernelEvent
 
 TOGETHER_NS = 10 * SECOND
 
@@ -50,7 +50,7 @@ def _finding(view: View, id: str, title: str, node: str, told: list[KernelEvent]
         Grade.ESTABLISHED,
         title=f"{title}: {told[0].text[:120]}",
         because=[e.ref for e in (*told[:6], *beside[:6])],
-        severity=Severity.CRITICAL if grave(role) else Severity.WARNING,
+        severity=weight(view, role, since),
         role=role,
         nodes=[node],
         since=since,

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from forensics.analysis.rules._contract import Rule, Text
-from forensics.analysis.rules._machine import first_at, grave, part
+from forensics.analysis.rules._machine import first_at, part, weight
 from forensics.analysis.rules._silence import Silence, silences
 from forensics.analysis.times import SECOND, iso
 from forensics.analysis.view import View
@@ -33,7 +33,7 @@ def evaluate(view: View) -> Iterator[Finding]:
             Grade.ESTABLISHED,
             title=f"The GPU driver of {node} got no memory, {len(mine)} time(s) from {iso(start.earliest_ns if start else None)}",
             because=[e.ref for e in (last or mine)[:6]],
-            severity=Severity.CRITICAL if grave(role) else Severity.WARNING,
+            severity=weight(view, role, start),
             role=role,
             nodes=[node],
             since=start,

@@ -8,9 +8,9 @@ import msgspec
 
 from forensics.analysis.rules._contract import Rule, Text
 from forensics.analysis.rules._gpu_kinds import KINDS, TIMED
-from forensics.analysis.rules._machine import bus_id, first_at, grave, named_process, outlived, part, ranks_of_gpu
+from forensics.analysis.rules._machine import bus_id, first_at, named_process, outlived, part, ranks_of_gpu, weight
 from forensics.analysis.view import View
-from forensics.model import EvidenceRef, Finding, FindingRole, GpuFault, Grade, KernelEvent, LogHit, Severity
+from forensics.model import EvidenceRef, Finding, FindingRole, GpuFault, Grade, KernelEvent, LogHit
 
 BY_PROGRAM = frozenset({"13", "31", "32", "43", "69", "109"})
 DESKTOPS = ("xorg", "xwayland", "gnome-", "kwin", "plasma", "firefox", "chrome", "steam", "code", "mutter", "sway", "hyprland")
@@ -82,7 +82,7 @@ def _of_gpu(view: View, node: str, bus: str, telling: list[KernelEvent], others:
                 *refs[:2],
                 *(e.ref for e in others if _near(e, group)),
             ][:10],
-            severity=Severity.CRITICAL if grave(role) else Severity.WARNING,
+            severity=weight(view, role, since),
             role=role,
             nodes=[node],
             ranks=ranks,
@@ -145,7 +145,7 @@ def _said_by_cuda(view: View, told: set[str]) -> Iterator[Finding]:
             Grade.SUPPORTED,
             title=f"A program was told that its GPU {KINDS[id].says}: {hits[0].text[:120]}",
             because=[h.ref for h in hits[:4]],
-            severity=Severity.CRITICAL if grave(role) else Severity.WARNING,
+            severity=weight(view, role, hits[0].at),
             role=role,
             nodes=list(dict.fromkeys(h.node for h in hits)),
             ranks=sorted(ranks) if len(ranks) == 1 and sum(h.count for h in hits) == 1 else [],

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 from forensics.analysis.rules._advice import TOGETHER
 from forensics.analysis.rules._contract import Rule, Text
-from forensics.analysis.rules._machine import grave, part
+from forensics.analysis.rules._machine import grave, part, weight
 from forensics.analysis.times import SECOND, iso
 from forensics.analysis.view import View
-from forensics.model import EvidenceRef, Finding, FindingRole, Grade, LinkState, LogHit, LogSpan, Severity, TimeRange
+from forensics.model import EvidenceRef, Finding, FindingRole, Grade, LinkState, LogHit, LogSpan, TimeRange
 
 SAME_NS = 3 * SECOND
 BROKE_NS = 900 * SECOND
@@ -61,7 +61,7 @@ def evaluate(view: View) -> Iterator[Finding]:
             Grade.ESTABLISHED,
             title=f"Port {port} of {node} went down at {_when(shown.down[0])}{ended}",
             because=[e.ref for o in (shown, *reversed(flaps)) for e in (*o.down[:3], *([o.up] if o.up else []))],
-            severity=Severity.CRITICAL if grave(role) else Severity.WARNING,
+            severity=weight(view, role, shown.since),
             role=role,
             nodes=[node],
             since=began,

@@ -35,6 +35,8 @@ def evaluate(view: View) -> Iterator[Finding]:
     if waits := [h for h in told if h.at] or told:
         first = waits[0]
         seconds = int(first.fields["seconds"])
+        # while weights are loaded and kernels compiled, ranks wait for each other for minutes
+        at_start = view.starting or all(any(view.before(h, r) for r in view.events("ready")) for h in waits)
         began_ns = first.at.earliest_ns - seconds * SECOND if first.at else None
         yield view.finding(
             "symptom-shm-broadcast-wait",
@@ -42,8 +44,8 @@ def evaluate(view: View) -> Iterator[Finding]:
             title=f"{_who(waits)} waited at a broadcast ring: {len(waits)} line(s), one for every {duration(seconds)}"
             + (f", from {iso(began_ns)}" if began_ns is not None else ""),
             because=[h.ref for h in waits[:4]],
-            severity=Severity.WARNING,
-            role=FindingRole.CASCADE,
+            severity=Severity.INFO if at_start else Severity.WARNING,
+            role=FindingRole.CONTEXT if at_start else FindingRole.CASCADE,
             since=TimeRange(earliest_ns=began_ns, latest_ns=began_ns + SECOND - 1, basis="inferred") if began_ns is not None else None,
             until=waits[-1].at,
             does_not_show="which side is at fault: readers and writers of a ring print the same line, and so does a long compilation",

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from forensics.analysis.rules._advice import WHOLE_NODE
 from forensics.analysis.rules._contract import Rule, Text
-from forensics.analysis.rules._machine import first_at, grave, named_process, part
+from forensics.analysis.rules._machine import first_at, named_process, part, weight
 from forensics.analysis.times import duration
 from forensics.analysis.view import View
 from forensics.model import EngineProcess, Finding, FindingRole, Grade, KernelEvent, Severity
@@ -61,7 +61,7 @@ def _of_node(view: View, node: str, events: list[KernelEvent]) -> Finding:
         Grade.ESTABLISHED,
         title=f"The kernel of {node} shows {', '.join(names[:3])}{more} in uninterruptible sleep{lasted}",
         because=[e.ref for e in shown[:8]],
-        severity=Severity.CRITICAL if grave(role) else Severity.WARNING,
+        severity=weight(view, role, first_at(shown)),
         role=role,
         nodes=[node],
         processes=list(mine.values()),
