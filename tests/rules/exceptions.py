@@ -15,7 +15,6 @@ NEVER_INCONCLUSIVE = {
     "patch": "a process that could not be asked is a finding of its own: unreadable",
 }
 NOT_RECORDED = {
-    "config_disagreement": "the toy engine states its settings in one place",
     "container": "no container platform runs with the tests",
     "dp_peer": "the toy engine has one replica",
     "execution_mode": "the toy engine has one way to run its steps",

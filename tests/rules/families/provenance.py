@@ -1,9 +1,8 @@
-"""What was loaded, and with what it was started: patches, builds, settings."""
+"""What was loaded: patches."""
 
 from __future__ import annotations
 
 from tests.analysis import test_circumstances
-from tests.analysis.settings import test_settings
 from tests.rules.registry import of
 
 FIXTURES = [
@@ -35,15 +34,5 @@ FIXTURES = [
             "rank-divergence-collective",
             "rank-not-responding",
         ],
-    ),
-    of(
-        test_settings.test_what_runs_otherwise_than_it_was_asked_for_is_told_with_both_sides,
-        {"config-disagreement": "established"},
-        also=["healthy-serving", "host-stable", "no-crash-found"],
-    ),
-    of(
-        test_settings.test_a_word_that_stands_for_another_is_no_disagreement,
-        also=["healthy-serving", "host-stable", "no-crash-found"],
-        clear=["config_disagreement"],
     ),
 ]
