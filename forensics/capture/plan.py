@@ -96,6 +96,9 @@ def make_plan(found: Discovery, depth: str = "standard", deadline_s: float = 60.
     }
     log_bytes = {"minimal": 16 * MIB, "standard": 64 * MIB, "full": 256 * MIB}[depth]
 
+    # hashing ends by itself, long before its child would be ended: what it has compared by then is told
+    options["builds"] = {**options.get("builds", {}), "hash_s": min(deadlines["builds"], deadline_s) / 2}
+
     def step(name: str) -> Step:
         return Step(
             collector=name,
@@ -171,7 +174,7 @@ def _options(found: Discovery, depth: str, inputs: Mapping[str, Any]) -> dict[st
         options["objects"] = {"live": _live(found)}
         options["builds"] = {"packages": {e.id: list(own) for e in found.engines if (own := profile(e.kind).packages)}}
     if depth == "full":
-        options["builds"] = {**options.get("builds", {}), "everything": True, "hash_bytes": 2048 * MIB, "hash_s": 30.0}
+        options["builds"] = {**options.get("builds", {}), "everything": True, "hash_bytes": 2048 * MIB}
     return options
 
 

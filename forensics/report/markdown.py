@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 
 from forensics.model import EvidenceRef, Finding, Report, RuleStatus
 from forensics.report import grid, stackwords, times, view, waitwords
+from forensics.report.buildwords import build_words
 from forensics.report.safe import bounded, one_line, visible
 
 MOST_EVENTS, MOST_STACK_LINES, MOST_OUTLIERS, MOST_SETTINGS = 40, 120, 12, 40
@@ -80,6 +81,7 @@ def _document(report: Report) -> Iterator[str]:
     yield from _section("Hypotheses", _hypotheses(report))
     yield from _section("What nobody could see", _unseen(report))
     yield from _section("Configuration", _config(report))
+    yield from _section("Builds", _builds(report))
     yield from _section("Coverage", _coverage(report))
     yield from _section("Timeline (UTC)", _timeline(report))
     yield from _section("Stacks", _stacks(report))
@@ -180,6 +182,12 @@ def _config(report: Report) -> Iterator[str]:
             shown = ", ".join(code(f"{s.name}={s.value}") for s in set_here[:MOST_SETTINGS])
             more = f" and {len(set_here) - MOST_SETTINGS} more in the JSON report" if len(set_here) > MOST_SETTINGS else ""
             yield f"- {whose}set by the operator: {shown}{more}"
+
+
+def _builds(report: Report) -> Iterator[str]:
+    for engine in report.engines:
+        whose = f"{prose(engine.id)}: " if len(report.engines) > 1 else ""
+        yield from (f"- {whose}{prose(build_words(b))}" for b in engine.builds)
 
 
 def _waits(report: Report) -> Iterator[str]:

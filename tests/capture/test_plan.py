@@ -66,6 +66,12 @@ def test_a_further_look_continues_the_numbering() -> None:
     assert {(step.samples, step.first_sample, step.last_sample) for step in steps} == {(1, 3, 3)}
 
 
+@pytest.mark.parametrize("deadline_s", [4.0, 60.0])
+def test_hashing_ends_before_its_child_is_ended(deadline_s: float) -> None:
+    step = next(step for step in make_plan(FOUND, deadline_s=deadline_s).later if step.collector == "builds")
+    assert step.options["packages"] == {"e0": ["vllm"]} and step.options["hash_s"] == step.deadline_s / 2 <= deadline_s / 2
+
+
 def test_no_process_left_means_logs_and_machine_only() -> None:
     plan = make_plan(Discovery(node="n"), logs=["/var/log/x"])
     assert plan.urgent == () and plan.rounds == ()
