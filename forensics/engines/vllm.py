@@ -327,6 +327,8 @@ PROFILE = EngineProfile(
         "dp": "data_parallel_size",
         "dpa": "data_parallel_address",
         "dpp": "data_parallel_rpc_port",
+        "dpl": "data_parallel_size_local",
+        "dpr": "data_parallel_start_rank",
         "n": "nnodes",
         "max_seq_len": "max_model_len",
         "model_tag": "model",

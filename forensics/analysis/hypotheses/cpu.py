@@ -50,7 +50,7 @@ def _idle(ask: Ask, node: str, samples: list[HostCpu], pressed: bool) -> Iterato
         if not ask.decides(last.at):
             yield unread("the CPUs when the trouble began", node=node, part=CPUS)
     else:
-        yield unread(f"whether anybody waited for a CPU: {words} {ask.when(last.at)}", node=node, part=CPUS)
+        yield unread(f"whether the engine lacked them ({words} {ask.when(last.at)})", node=node, part=CPUS)
 
 
 SUSPICION = Suspicion(

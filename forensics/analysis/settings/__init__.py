@@ -37,6 +37,8 @@ OWN = frozenset(
     }
 )
 """Settings in lower case that every process or node legitimately has of its own."""
+DIVIDED = frozenset({"data_parallel_size", "dp_size", "nnodes", "world_size"})
+"""What was asked of the whole engine, while a replica may run as if it were alone."""
 _RANKS_OF = ("OMPI_", "PMI_", "PMIX_", "SLURM_", "TORCHELASTIC_", "POD_", "NODE_", "KUBERNETES_")
 
 
@@ -53,10 +55,18 @@ def _setting(name: str, found: list[Read]) -> Setting:
     best = [r for r in found if r.via == place]
     # of one place what the engine made of it counts before what it was asked for
     best = [r for r in best if not r.asked] or best
+    if name in DIVIDED and (asked := [r for r in found if r.asked]):
+        place = next(p for p in PLACES if any(r.via == p for r in asked))
+        best = [r for r in asked if r.via == place]
     values = list(dict.fromkeys(r.value for r in best))
     value = values[0] if len(values) == 1 else ""
     own = name.lower() in OWN or name.startswith(_RANKS_OF)
-    sides = None if own else disagreement(found)
+    if own:
+        sides = None
+    elif name in DIVIDED:
+        sides = disagreement(r for r in found if r.asked)
+    else:
+        sides = disagreement(found)
     return Setting(
         name=name,
         value=value,

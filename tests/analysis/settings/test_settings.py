@@ -165,6 +165,19 @@ def test_a_word_that_stands_for_another_is_no_disagreement(scene, tell):
     assert "config-disagreement" not in told.by_id
 
 
+def test_replicas_that_run_as_if_they_were_alone_contradict_nobody(scene, tell):
+    s = scene()
+    s.log(-119, "APIServer", API, "INFO", "non-default args: {'model_tag': '/m', 'tensor_parallel_size': 2, 'data_parallel_size': 4}")
+    s.log(
+        -105, "EngineCore", CORE, "INFO", "Initializing a V1 LLM engine (v0.32.0) with config: tensor_parallel_size=2, data_parallel_size=1"
+    )
+    told = tell(s)
+    found = config(told)["data_parallel_size"]
+    assert (found.value, found.disagreement) == ("4", "")
+    assert {r.value for r in found.readings} == {"4", "1"}
+    assert "config-disagreement" not in told.by_id
+
+
 # ---- risks
 
 
