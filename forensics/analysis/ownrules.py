@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from forensics.analysis import signatures
 from forensics.analysis.rules import Rule, rules
 from forensics.analysis.run import said
 from forensics.model import RuleResult, RuleStatus
@@ -33,12 +34,7 @@ class OwnRules:
 
 def home_folder() -> Path | None:
     """$XDG_CONFIG_HOME/forensics/rules (~/.config by default); None where there is none."""
-    base = os.environ.get("XDG_CONFIG_HOME", "")
-    try:
-        folder = (Path(base) if Path(base).is_absolute() else Path.home() / ".config") / "forensics" / "rules"
-        return folder if folder.is_dir() else None
-    except (OSError, RuntimeError):  # no home, or none that may be looked into
-        return None
+    return signatures.home_folder("rules")
 
 
 def load(asked: Sequence[Path], home: Path | None = None) -> OwnRules:

@@ -211,11 +211,11 @@ def in_force() -> InForce:
     return _in_force[-1]
 
 
-def home_folder() -> Path | None:
-    """The operator's standing folder, $XDG_CONFIG_HOME/forensics/signatures (~/.config by default); None where there is none."""
+def home_folder(kind: str = "signatures") -> Path | None:
+    """The operator's standing folder of a kind, $XDG_CONFIG_HOME/forensics/KIND (~/.config by default); None where there is none."""
     base = os.environ.get("XDG_CONFIG_HOME", "")
     try:
-        folder = (Path(base) if Path(base).is_absolute() else Path.home() / ".config") / "forensics" / "signatures"
+        folder = (Path(base) if Path(base).is_absolute() else Path.home() / ".config") / "forensics" / kind
         return folder if folder.is_dir() else None
     except (OSError, RuntimeError):  # no home, or none that may be looked into
         return None

@@ -182,12 +182,12 @@ TEXTS = {
     "gpu-mmu-fault": Text(
         says="A GPU memory fault (Xid 31): mostly a bug of the program, an access through a bad pointer.",
         establishes="The driver's line, with GPU and process.",
-        next_steps=("look for the access",),
+        next_steps=("run the failing shape under compute-sanitizer: mostly the access is the program's own",),
     ),
     "gpu-xid": Text(
         says="The driver reports an Xid that is none of the kinds with a name of their own. Its number says who may be at fault.",
         establishes="The driver's line, with its number.",
-        next_steps=("look the Xid up",),
+        next_steps=("look the Xid up: 13, 31, 43, 45, 69 and 94 may come from the program or follow a kill, the rest is driver or GPU",),
         references=("NVIDIA Xid catalogue",),
     ),
 }
