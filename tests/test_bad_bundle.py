@@ -352,6 +352,11 @@ def samples(packed: Path) -> dict[str, bytes]:
         b'{"wall_ns": 5, "boottime_ns": 3, "zone": "UTC", "utc_offset_s": 0, "adjtimex": {"synchronised": true, "maxerror_us": 5}}'
     )
     found["patch-witness"] = b'[{"patch": "p", "pid": 7, "path": "/x.py", "exists": true, "mtime_ns": 5, "contains": true}]'
+    found["patch-live"] = (
+        b'{"python": "3.11.7", "image_started_ns": 9, "code": [{"module": "m", "function": "f", "status": "read", "chain": [{"file": "/x.py", '
+        b'"line": 3, "own_file": false}], "disk": {"defined": [{"line": 3}]}}], "constants": [{"patch": "p", "object": "C.x", "status": "read", '
+        b'"readings": [{"value": 1, "equal": true}]}]}'
+    )
     found["patches-toml"] = b'[[patch]]\nname = "p"\nlog_marker = "live"\n'
     return found
 

@@ -19,6 +19,8 @@ class Runs(Enum):
     """The module's file defines it, plainly, and what runs was defined elsewhere: replaced at run time."""
     DIFFERS = "other code than its file compiles to"
     """It claims to lie in the module's file, which compiles to something else."""
+    STALE = "what its file said before it changed"
+    """The file was written after the process started, and compiles to something else now."""
     WRAPPED = "what a decorator made of it"
     """The file itself decorates it, or its class: what runs may lie anywhere."""
     UNCLEAR = "code whose origin cannot be told"
@@ -73,7 +75,7 @@ def verdict(reading: FunctionReading) -> Verdict:
     if reading.rebound:
         return Verdict(Runs.UNCLEAR, place, why=f"the module's file itself gives the name another meaning on line {reading.rebound[0]}")
     if changed_since(reading):
-        return Verdict(Runs.OTHER_FILE, place, Grade.SUPPORTED, "the module's file changed after the process started")
+        return Verdict(Runs.OTHER_FILE, place, Grade.POSSIBLE, "the module's file changed after the process started")
     return Verdict(Runs.OTHER_FILE, place)
 
 
@@ -87,7 +89,7 @@ def _of_own_file(reading: FunctionReading, place: CodePlace) -> Verdict:
     if len(compiled) < len(reading.definitions):
         return Verdict(Runs.OWN_FILE, place, why="one of its definitions could not be compiled here")
     if changed_since(reading):
-        return Verdict(Runs.DIFFERS, place, Grade.POSSIBLE, "the file changed after the process started")
+        return Verdict(Runs.STALE, place, Grade.SUPPORTED, "the file changed after the process started")
     # a bug fix release may compile the same text to other instructions
     grade = Grade.SUPPORTED if reading.same_python else Grade.POSSIBLE
     return Verdict(Runs.DIFFERS, place, grade)

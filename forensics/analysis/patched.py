@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from forensics.analysis.livecode import REPLACED, Runs, verdict
+from forensics.analysis.livecode import REPLACED, Runs, changed_since, verdict
 from forensics.analysis.view import View
 from forensics.model import ConstantReading, EngineProcess, EvidenceRef, FunctionReading, LogHit, LogSpan, PatchReading, Role
 
@@ -62,26 +62,31 @@ def _by_file(view: View, patch: dict[str, Any]) -> Iterator[Witness]:
         if reading.error and not reading.exists:
             yield Witness("file", UNREADABLE, reading.error, reading.node, process, reading.ref)
             continue
-        present = "contains" not in wanted or reading.contains is True
-        present = present and reading.sha256 in wanted.get("sha256", (reading.sha256,))
-        present = present and reading.function_sha256 in wanted.get("source_sha256", (reading.function_sha256,))
         late = reading.changed_ns is not None and reading.image_started_ns is not None and reading.changed_ns > reading.image_started_ns
         # a file that changed after the process started is not what the process runs, whichever way it changed
-        status = STALE if late else LIVE if present else ABSENT
+        status = STALE if late else LIVE if _holds(patch, reading) else ABSENT
         how = f"{'/'.join(wanted)} of {reading.path}" if reading.path else "no such file was found where its modules usually lie"
         yield Witness("file", status, how, reading.node, process, reading.ref, partly=not reading.exists)
+
+
+def _holds(patch: dict[str, Any], reading: PatchReading) -> bool:
+    """Whether the file has the patch as it lies there now."""
+    wanted = _words(patch, "contains", "sha256", "source_sha256")
+    found = {"contains": reading.contains is True, "sha256": reading.sha256, "source_sha256": reading.function_sha256}
+    return all(found[key] is True if key == "contains" else found[key] in values for key, values in wanted.items())
 
 
 def _by_function(view: View, patch: dict[str, Any]) -> Iterator[Witness]:
     name = f"{patch.get('module')}.{patch.get('function')}"
     hashes = _words(patch, "code_sha256").get("code_sha256", ())
-    in_files = {(w.node, w.process.pid): w.status for w in _by_file(view, patch) if w.process}
+    stated = bool(_words(patch, "contains", "sha256", "source_sha256"))
+    in_files = {(r.node, r.pid): _holds(patch, r) for r in view.of(PatchReading) if stated and r.patch == patch["name"] and r.exists}
     for reading in view.of(FunctionReading):
         if f"{reading.module}.{reading.function}" != name:
             continue
         process, told = view.process(reading.node, reading.pid), verdict(reading)
         where = f"{reading.function} runs {told.where or told.runs.value}"
-        file = in_files.get((reading.node, reading.pid or 0))
+        file = in_files.get((reading.node, reading.pid))
         status = ""
         if told.runs in (Runs.NOT_IMPORTED, Runs.UNREADABLE):
             status, where = (NOT_THERE, where) if told.runs is Runs.NOT_IMPORTED else (UNREADABLE, told.why)
@@ -91,8 +96,10 @@ def _by_function(view: View, patch: dict[str, Any]) -> Iterator[Witness]:
             status, where = UNREADABLE, reading.error
         elif hashes or told.runs in (*REPLACED, Runs.NOT_THERE):
             status = ABSENT
-        elif told.runs is Runs.AS_ON_DISK and file in (LIVE, ABSENT):
-            status = file  # memory holds what the file says, so the patch is there where the file has it
+        elif told.runs is Runs.AS_ON_DISK and file is not None and not changed_since(reading):
+            status = LIVE if file else ABSENT  # memory holds what the file says
+        elif told.runs is Runs.STALE and file:
+            status = ABSENT  # the file has it now, and memory holds something else
         if status:
             yield Witness("function", status, where, reading.node, process, reading.ref)
 

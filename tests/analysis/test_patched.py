@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
 
 from forensics.analysis.livecode import Runs, verdict
-from forensics.model import CodePlace, EvidenceRef, FunctionReading, Grade
+from forensics.analysis.patched import Witness
+from forensics.analysis.rules.patch import _failed_with
+from forensics.model import CodePlace, EngineProcess, EvidenceRef, FunctionReading, Grade, ProcessInfo, Role
 
 from .scene import API, CORE, IN_STEP, WORKER
 
@@ -38,8 +41,8 @@ def reading(*chain: CodePlace, **about: Any) -> FunctionReading:
         # a bug fix release may compile the same text to other instructions
         (reading(msgspec.structs.replace(OWN, sha256="c" * 64), same_python=False), Runs.DIFFERS, Grade.POSSIBLE),
         # what the file was like when the process read it is unknown
-        (reading(msgspec.structs.replace(OWN, sha256="c" * 64), changed_ns=50), Runs.DIFFERS, Grade.POSSIBLE),
-        (reading(OTHER, changed_ns=50), Runs.OTHER_FILE, Grade.SUPPORTED),
+        (reading(msgspec.structs.replace(OWN, sha256="c" * 64), changed_ns=50), Runs.STALE, Grade.SUPPORTED),
+        (reading(OTHER, changed_ns=50), Runs.OTHER_FILE, Grade.POSSIBLE),
         (reading(msgspec.structs.replace(OWN, sha256="")), Runs.OWN_FILE, Grade.ESTABLISHED),
         # the file itself gives a reason for code of another file
         (reading(OTHER, OWN, definitions=(msgspec.structs.replace(DEFINED, decorated=True),)), Runs.WRAPPED, Grade.ESTABLISHED),
@@ -164,6 +167,16 @@ def test_the_file_is_stale_and_memory_holds_what_was_there_before(scene, tell):
     told = tell(s)
     assert told.by_id["patch-stale"].ranks == (0,) and told.grade("patch-live") is None
     assert "file stale, function absent" in told.by_id["patch-inconsistent"].title
+    assert told.grade("function-monkeypatched") is None, "nobody replaced it: the file did"
+
+
+def test_a_patch_that_was_taken_back_on_disk_may_still_be_in_memory(scene, tell):
+    s = scene()
+    old = code()
+    old["disk"] = {**old["disk"], "changed_ns": 50, "defined": [{"line": 40, "code_sha256": "c" * 64}]}
+    put(s, {WORKER: {"code": [old]}}, CONTAINS, {WORKER: {"ctime_ns": 50, "contains": False}})
+    told = tell(s)
+    assert told.by_id["patch-stale"].ranks == (0,) and not {"patch-live", "patch-absent", "patch-inconsistent"} & set(told.by_id)
 
 
 def test_values_of_objects(scene, tell):
@@ -229,3 +242,19 @@ def test_a_healthy_engine_with_the_patch_live_has_not_failed(scene, tell):
     put(s, {pid: {"code": [code(replaced=True)]} for pid in RANKS}, HASH % ("b" * 64))
     told = tell(s)
     assert told.grade("patch-live") == "established" and told.grade("patch-live-and-failed") is None
+
+
+def test_only_the_replica_that_stands_still_is_asked_whether_it_had_the_patch() -> None:
+    """One data-parallel replica stalls, the other serves: what that one has says nothing of the failure."""
+    ref = EvidenceRef(source="x", locator="y")
+    stuck, serving = (EngineProcess(info=ProcessInfo(pid=pid, node="n"), role=Role.WORKER) for pid in (1, 2))
+    stall = SimpleNamespace(grade=Grade.ESTABLISHED, because=[ref])
+    view: Any = SimpleNamespace(events=lambda *names: [], stall=stall, standing=(stuck,))
+
+    def failed(in_stuck: str, in_serving: str) -> list[int] | None:
+        said = ((stuck, in_stuck), (serving, in_serving))
+        found = _failed_with(view, [Witness("function", status, "", "n", process, ref) for process, status in said])
+        return found and [w.process.pid for w in found[0] if w.process]
+
+    assert failed("live", "absent") == [1] and failed("live", "live") == [1]
+    assert failed("absent", "live") is None and failed("unreadable", "live") is None

@@ -53,6 +53,7 @@ def _evidence() -> dict[str, str]:
         "log": TEXT + "\n" + "\n".join(json.dumps({"log": line, "stream": "stdout"}) for line in LINES),
         "kernel-log": TEXT,
         "patches-toml": f'[[patch]]\nname = "x"\ncontains = "{HF}"\n' + TEXT,
+        "patch-live": json.dumps({"code": [{"module": "m", "function": TEXT}], "constants": [{"patch": "x", "token": HF}]}),
         "patch-witness": json.dumps([{"patch": "x", "reading": TEXT, "token": HF}]),
         "nvml": json.dumps({"gpus": [], "note": TEXT}),
         "clock": json.dumps({"files": {"/etc/chrony.conf": TEXT}}),
@@ -105,7 +106,7 @@ def test_every_kind_was_redacted_and_counted(bundle: tuple[Path, Path]) -> None:
         assert min(counts[kind] for kind in ("secret", "prompt", "token-ids", "schema", "request", "env")) > 0
         for item in source.items():
             assert item.evidence and item.evidence.redactions > 0
-            if item.evidence.kind in ("process-table", "pyspy-json", "fileset", "http", "nvml", "clock", "patch-witness"):
+            if item.evidence.kind in ("process-table", "pyspy-json", "fileset", "http", "nvml", "clock", "patch-witness", "patch-live"):
                 json.loads(item.read())
             placeholder = re.search(rb"<redacted:secret:\w{8}>", item.read())
             assert placeholder

@@ -33,6 +33,10 @@ ENTRIES_MAX = 1000
 """Functions or constants of one process. An honest file holds dozens."""
 
 
+VALUES_MAX, VALUE_CHARS = 32, 100
+"""Different values of one constant: a number, a flag or a name each."""
+
+
 class _Function(msgspec.Struct):
     source_sha256: str | None = None
 
@@ -167,8 +171,8 @@ def parse_live(inp: Input, sink: Sink) -> None:
             )
         )
     for c in live.constants[:ENTRIES_MAX]:
-        values = [json.dumps(v.value, allow_nan=False) for v in c.readings]
-        said = ", ".join(f"{text} ({v.count} x)" for text, v in zip(values, c.readings, strict=True))
+        values = [json.dumps(v.value, allow_nan=False)[:VALUE_CHARS] for v in c.readings[:VALUES_MAX]]
+        said = ", ".join(f"{text} ({v.count} x)" for text, v in zip(values, c.readings, strict=False))
         sink.add(
             ConstantReading(
                 node=inp.node,
@@ -179,9 +183,9 @@ def parse_live(inp: Input, sink: Sink) -> None:
                 object=c.object,
                 status=c.status,
                 values=tuple(values),
-                equal=tuple(v.equal is True for v in c.readings),
+                equal=tuple(v.equal is True for v in c.readings[:VALUES_MAX]),
                 asked=any(v.equal is not None for v in c.readings),
-                counts=tuple(v.count for v in c.readings),
+                counts=tuple(v.count for v in c.readings[:VALUES_MAX]),
                 searched=c.searched,
                 error=c.error,
             )
