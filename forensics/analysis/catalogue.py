@@ -10,6 +10,7 @@ import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from forensics.analysis.compare.asymmetric import RULE as ASYMMETRIC
 from forensics.analysis.rules import Rule, Text, rules
 
 FAMILIES: Mapping[str, tuple[str, ...]] = {
@@ -94,16 +95,6 @@ UNMADE: Mapping[str, Unmade] = {
             next_steps=("run once without overlapping passes: if it is gone, look at who owns the buffer between two passes",),
         ),
     ),
-    "comparison-asymmetric": Unmade(
-        _NO_RULE,
-        Text(
-            says="Two captures that are compared carried different load: a difference may come from the load, and not from the change.",
-            establishes="Counters of both captures: requests, lengths, aborts.",
-            next_steps=(
-                "repeat the arm with less load at the load of the other; only a result against the load's direction may be believed",
-            ),
-        ),
-    ),
     "evidence-missing:gpu": Unmade(
         "the coverage grid tells it for each node; no rule makes a finding of it",
         Text(says="No reading of the GPUs: whether one is idle, throttled or gone stays open.", establishes="The outcome of the attempt."),
@@ -156,7 +147,7 @@ class Entry:
 
 def entries(own: Sequence[Rule] = ()) -> tuple[Entry, ...]:
     """Every id of the catalogue and every one that a rule makes, in the catalogue's order."""
-    by_id = {id: rule for rule in (*rules(), *own) for id in rule.emits}
+    by_id = {id: rule for rule in (*rules(), ASYMMETRIC, *own) for id in rule.emits}
     listed = [(family, id) for family, ids in FAMILIES.items() for id in ids]
     known = {id for _, id in listed}
     more = sorted((id for id in by_id if id not in known), key=lambda id: (not id.startswith(MISSING), id))

@@ -300,6 +300,18 @@ def show(
     raise typer.Exit(show_command(bundle))
 
 
+@app.command()
+def diff(
+    before: Annotated[Path, typer.Argument(metavar="BEFORE", help="A bundle, packed or not, or a folder of bare files.")],
+    after: Annotated[Path, typer.Argument(metavar="AFTER", help="The other one.")],
+    fmt: Annotated[str, typer.Option("--format", help="terminal, json or markdown.", metavar="FORMAT")] = "terminal",
+) -> None:
+    """What changed between two captures, in which direction, and whether their load was comparable."""
+    from forensics.cli.diff import diff_command
+
+    raise typer.Exit(diff_command(before, after, fmt))
+
+
 history_app = typer.Typer(rich_markup_mode=None, help="Incidents that were analysed on this machine: list them, show, forget.")
 app.add_typer(history_app, name="history")
 

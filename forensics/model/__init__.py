@@ -1,6 +1,7 @@
 """Records only: frozen, typed, no I/O. The floor that every other part stands on."""
 
 from forensics.model.builds import Build, BuildReading, ChangedFile, CodeCheck
+from forensics.model.comparison import Change, Comparison, Direction, Figure
 from forensics.model.findings import (
     Coverage,
     CoverageCell,
@@ -85,12 +86,14 @@ __all__ = [
     "BootTime",
     "Build",
     "BuildReading",
+    "Change",
     "ChangedFile",
     "ClockState",
     "CodeCheck",
     "CodePlace",
     "CollectiveRecord",
     "CommunicatorStatus",
+    "Comparison",
     "ConfigValue",
     "ConstantReading",
     "ContainerStatus",
@@ -100,12 +103,14 @@ __all__ = [
     "CpuGroup",
     "CpuSample",
     "CrashRecord",
+    "Direction",
     "EngineInstance",
     "EngineProcess",
     "EngineReport",
     "EventWait",
     "Evidence",
     "EvidenceRef",
+    "Figure",
     "FileSystemUse",
     "Finding",
     "FindingRole",

@@ -6,7 +6,7 @@ import functools
 import importlib
 import pkgutil
 
-from forensics.analysis.rules._contract import SOURCES, CannotTell, Rule, Text, grade
+from forensics.analysis.rules._contract import SOURCES, CannotTell, PairRule, Rule, Text, grade
 
 
 @functools.lru_cache(maxsize=1)
@@ -16,4 +16,4 @@ def rules() -> tuple[Rule, ...]:
     return tuple(importlib.import_module(f"{__name__}.{name}").RULE for name in sorted(modules))
 
 
-__all__ = ["SOURCES", "CannotTell", "Rule", "Text", "grade", "rules"]
+__all__ = ["SOURCES", "CannotTell", "PairRule", "Rule", "Text", "grade", "rules"]

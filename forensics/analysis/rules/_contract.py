@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from forensics.model import EvidenceRef, Finding, Grade
 
 if TYPE_CHECKING:
+    from forensics.analysis.compare.arm import Arm
     from forensics.analysis.view import View
 
 SOURCES: tuple[str, ...] = (
@@ -80,6 +81,18 @@ class Rule:
     def __post_init__(self) -> None:
         if not self.emits:
             object.__setattr__(self, "emits", tuple(self.texts))
+
+
+def _asks_two(view: View) -> Iterable[Finding]:
+    raise CannotTell("it compares two captures: forensics diff asks it")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairRule(Rule):
+    """A claim about two sides of a comparison: `forensics diff` asks it, an analysis of one side never does."""
+
+    evaluate: Callable[[View], Iterable[Finding]] = _asks_two
+    compare: Callable[[Arm, Arm], Iterable[Finding]]
 
 
 def grade(
