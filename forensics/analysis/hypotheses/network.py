@@ -6,10 +6,11 @@ import re
 from collections.abc import Iterator
 
 from forensics.analysis.hypotheses._contract import Ask, Suspicion, Told, entry, unread
-from forensics.model import EvidenceRef, Grade, LinkCounter, LinkState, Role
+from forensics.analysis.rules.fabric import FAULTS, plain
+from forensics.model import EvidenceRef, LinkCounter, LinkState, Role
 
 LINKS, PEERS, HERE = "the links", "the connections", "the ranks"
-FAULTS = ("rdma-port-down", "nic-lost", "fabric-fault")
+FAULTS_FOUND = ("rdma-port-down", "nic-lost", "fabric-fault")
 HINTS = (
     *("symptom-peer-loss", "symptom-nccl-remote-error", "kv-transfer-peer-gone", "control-plane-lease-lost"),
     *("rendezvous-peer-missing", "deepep-dispatch-timeout"),
@@ -25,7 +26,7 @@ def evaluate(ask: Ask) -> Iterator[Told]:
     hints = ask.of(*HINTS) if not ask.root or ask.root in HINTS else []
     alone = _alone(ask)
     for node in ask.view.nodes:
-        yield from ask.from_findings(LINKS, *FAULTS, node=node)
+        yield from ask.from_findings(LINKS, *FAULTS_FOUND, node=node)
         yield from ask.from_findings(PEERS, *dict.fromkeys(f.id for f in hints), node=node, decide=False)
         if alone and not hints:
             yield "against", entry(alone[0], node=node, part=HERE, decides=True, ref=alone[1])
@@ -33,20 +34,42 @@ def evaluate(ask: Ask) -> Iterator[Told]:
 
 
 def _links(ask: Ask, node: str, *, needed: bool) -> Iterator[Told]:
-    counters = ask.on(node, LinkCounter)
-    clean = [f for f in ask.findings if f.id == "fabric-fault" and f.grade is Grade.REFUTED]
-    # errors are counted since boot: counters that are clean after the onset were so at it
-    later = not ask.troubled or any(c.at and ask.onset and c.at.latest_ns >= ask.onset.earliest_ns for c in counters)
-    if counters and clean:
-        yield "against", entry(clean[0].title, node=node, part=LINKS, decides=later, finding="fabric-fault", ref=counters[0].ref)
+    counters = [c for c in ask.on(node, LinkCounter) if plain(c.counter) in FAULTS]
+    clean, words = _clean(ask, counters)
+    if words:
+        yield "against", entry(f"{words} {ask.when(counters[-1].at)}", node=node, part=LINKS, decides=clean, ref=counters[-1].ref)
     states = ask.on(node, LinkState)
     down = [s for s in states if s.state.upper() not in ("ACTIVE", "UP", "LINKUP", "LINK_UP", "UNKNOWN")]
     if states and not down:
         last = states[-1]
         text = f"{len({(s.device, s.port) for s in states})} port(s) up, {last.device} {last.state} {ask.when(last.at)}"
         yield "against", entry(text, node=node, part=LINKS, ref=last.ref)
-    if needed and not (counters and clean and later):
-        yield unread("error counters of the network ports" if not counters else "error counters after the onset", node=node, part=LINKS)
+    if needed and not clean and not ask.of(*FAULTS_FOUND, node=node):
+        yield unread(
+            "whether error counters moved at the onset" if counters else "error counters of the network ports", node=node, part=LINKS
+        )
+
+
+def _clean(ask: Ask, counters: list[LinkCounter]) -> tuple[bool, str]:
+    """(whether no error counter of a node moved at the onset, that in words).
+
+    They count since boot: one that is 0 after the onset was 0 at it; one that is not must have been read before it, too.
+    """
+    series: dict[tuple[str, str, str], list[LinkCounter]] = {}
+    for c in sorted(counters, key=lambda c: c.at.earliest_ns if c.at else 0):
+        series.setdefault((c.device, c.port, plain(c.counter)), []).append(c)
+    if not series or any(mine[-1].value != mine[0].value for mine in series.values()):
+        return False, ""
+    standing = sum(1 for mine in series.values() if mine[-1].value)
+    words = f"{len(series)} error counters of its ports {'did not move' if standing else 'are 0'}"
+    if not ask.troubled:
+        return not standing or all(len(mine) > 1 for mine in series.values()), words
+    onset = ask.onset
+    if onset is None:
+        return False, words
+    after = all(mine[-1].at is not None and mine[-1].at.latest_ns >= onset.latest_ns for mine in series.values())
+    before = all(not mine[-1].value or (mine[0].at and mine[0].at.earliest_ns <= onset.earliest_ns) for mine in series.values())
+    return after and before, words
 
 
 def _alone(ask: Ask) -> tuple[str, EvidenceRef] | None:

@@ -36,7 +36,7 @@ ENOUGH = 3
 def evaluate(view: View) -> Iterator[Finding]:
     series: dict[tuple[str, str, str, str], list[LinkCounter]] = defaultdict(list)
     for c in view.on_nodes(LinkCounter):
-        series[c.node, c.device, c.port, _plain(c.counter)].append(c)
+        series[c.node, c.device, c.port, plain(c.counter)].append(c)
     for v in series.values():
         v.sort(key=lambda c: c.at.earliest_ns if c.at else 0)
     pairs = {k: (v[0], v[-1]) for k, v in series.items() if len(v) > 1}
@@ -68,7 +68,8 @@ def evaluate(view: View) -> Iterator[Finding]:
     )
 
 
-def _plain(counter: str) -> str:
+def plain(counter: str) -> str:
+    """The name of a counter as FAULTS spells it."""
     return counter.rsplit("/", 1)[-1].lower().replace("-", "_").removesuffix("_counter")
 
 
@@ -86,7 +87,7 @@ def _moving(view: View, bad: list[tuple[LinkCounter, LinkCounter]], weak: list[t
         role, since = FindingRole.ROOT, onset  # they moved between two looks, and the trouble began between the same two
     if not bad or role is FindingRole.TEARDOWN:
         role = FindingRole.CONTEXT  # counters were read after the onset: they do not date what moved them
-    said = ", ".join(f"{a.device} {_plain(a.counter)} {a.value} to {b.value}" for a, b in moved[:4])
+    said = ", ".join(f"{a.device} {plain(a.counter)} {a.value} to {b.value}" for a, b in moved[:4])
     refs: list[EvidenceRef] = [r for a, b in moved[:5] for r in (a.ref, b.ref)]
     return view.finding(
         "fabric-fault",

@@ -411,6 +411,15 @@ def test_counters_of_both_nodes_refute_it_only_when_read_after_the_onset(tmp_pat
     assert two_nodes(tmp_path, **early).verdict.value == "not assessable"
 
 
+def test_counters_of_a_node_that_stand_above_zero_do_not_clear_it_by_one_look(tmp_path):
+    """What they count may have come at the onset or a month before: only a look from before the onset tells."""
+    once = {"node0_rdma": COUNTERS.format("2026-09-01T10:06:00Z", 0), "node1_rdma": COUNTERS.format("2026-09-01T10:06:00Z", 7)}
+    h = two_nodes(tmp_path, **once)
+    assert h.verdict.value == "not assessable" and {n.node: n.verdict.value for n in h.nodes}["node0"] == "refuted"
+    early = COUNTERS.format("2026-09-01T09:50:30Z", 7)
+    assert two_nodes(tmp_path, **once | {"node1_rdma": early + once["node1_rdma"]}).verdict.value == "refuted"
+
+
 def test_counters_that_moved_support_it(tmp_path):
     moved = COUNTERS.format("2026-09-01T09:59:00Z", 0) + COUNTERS.format("2026-09-01T10:06:00Z", 41)
     assert two_nodes(tmp_path, node1_rdma=moved).verdict.value == "supported"
