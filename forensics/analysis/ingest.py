@@ -298,15 +298,13 @@ def _parsed(parser: Parser, inp: Input, case: Case) -> bool:
 
 
 def _attempts(source: Source, node: str, case: Case) -> None:
-    looked = {(a.origin.pid, a.sample) for a in source.attempts if a.collector == "process" and a.origin}
     for attempt in source.attempts:
         case.attempts.append((node, attempt))
         pid = attempt.origin.pid if attempt.origin else None
         if attempt.outcome is not Outcome.ABSENT or pid is None:
             continue
-        # whoever looked for it and found no process saw that it is gone; that of the process collector is the first to be told
-        gone = attempt.collector == "process" or (attempt.reason.startswith(NO_PROCESS) and (pid, attempt.sample) not in looked)
-        if gone:
+        # whoever looked for it and found no process saw that it is gone
+        if attempt.collector == "process" or attempt.reason.startswith(NO_PROCESS):
             at = TimeRange(earliest_ns=attempt.started_ns, latest_ns=attempt.ended_ns, basis="sampled")
             ref_quote = attempt.reason or NO_PROCESS
             ref = EvidenceRef(source="attempts.jsonl", locator=f"{attempt.collector} {attempt.target}", quote=ref_quote)

@@ -76,7 +76,15 @@ def outcome(view: View, source: str) -> Outcome | None:
     blind = [w for w in words if w.blind]
     if blind:
         return Outcome.PARTIAL if any(w in (Outcome.OK, Outcome.PARTIAL) for w in words) else blind[0]
-    return Outcome.PARTIAL if Outcome.PARTIAL in words else Outcome.OK
+    cut = Outcome.PARTIAL in words or (source == "log" and _ended_after(view, mine))
+    return Outcome.PARTIAL if cut else Outcome.OK
+
+
+def _ended_after(view: View, read: Sequence[Attempt]) -> bool:
+    """Whether a process of the engine was first missed after its log had been read: its last words may lie behind the end of the slice."""
+    last = max((a.ended_ns for a in read), default=0)
+    missed = [[s.at.latest_ns for s in view.states_of(p) if s.gone and s.at] for p in view.engine.processes]
+    return last > 0 and not view.ends and any(min(times) > last for times in missed if times)
 
 
 def of_source(source: str, attempts: Sequence[Attempt]) -> list[Attempt]:

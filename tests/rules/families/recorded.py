@@ -192,8 +192,8 @@ FIXTURES = [
         clear=["lock_deadlock", "circular_wait", "process_state"],
     ),
     bundle("worker-killed", fires={"engine-died": "supported"}),
-    bundle("exception-fatal", also=["engine-died"]),
-    bundle("queue-full", also=["engine-died"]),
+    bundle("exception-fatal", unclear={"worker_exception": ("log",)}, also=["engine-died"]),
+    bundle("queue-full", unclear={"bounded_queue": ("log",)}, also=["engine-died"]),
     bundle("told-to-stop", fires={"engine-died": "supported"}),
     bundle(
         "patch-live",
