@@ -107,6 +107,8 @@ def with_history(report: Report, paths: Sequence[str], *, keep: bool) -> tuple[R
 def evidence_keys(paths: Iterable[str]) -> list[str]:
     """One key for each input: a bundle by its node and time, packed or not; bare files by their content. None for a pipe."""
     import hashlib
+    import lzma
+    import zlib
 
     from forensics.bundle import BundleError, open_sources
 
@@ -126,7 +128,7 @@ def evidence_keys(paths: Iterable[str]) -> list[str]:
                             digest.update(f"{item.name}\0{item.size}\0".encode("utf-8", "replace"))
                             digest.update(item.read(_HASHED_BYTES))
                     keys.append(digest.hexdigest())
-        except (BundleError, OSError):
+        except (BundleError, OSError, EOFError, ValueError, zlib.error, lzma.LZMAError):  # a damaged archive: the analysis has said so
             continue
     return keys
 

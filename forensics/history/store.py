@@ -237,7 +237,7 @@ class Store:
             broken = isinstance(error, sqlite3.OperationalError)
             cure = "" if broken else "move the file away; a new one is made"
             raise HistoryError(f"{self.path}: {error}", cure) from error
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, OverflowError) as error:  # a time or a pid of hostile evidence may be any number
             raise HistoryError(f"{self.path}: {getattr(error, 'strerror', None) or error}") from error
 
 

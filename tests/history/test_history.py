@@ -381,3 +381,12 @@ def test_bare_logs_are_recorded_when_that_is_asked_for(store, tmp_path):
     assert store.incidents() == []
     forensics("analyze", str(log), "--record")
     assert len(store.incidents()) == 1
+
+
+def test_hostile_numbers_and_damaged_archives_cost_no_report(store, tmp_path):
+    made, trouble = with_history(report(pid=2**80), [], keep=True)
+    assert made.verdict.state == "dead" and "not recorded" in trouble
+    for name, head in (("a.log.gz", b"\x1f\x8b\x08\x00"), ("b.log.xz", b"\xfd7zXZ\x00"), ("c.log.bz2", b"BZh9")):
+        (tmp_path / name).write_bytes(head + bytes(range(200)))
+    paths = [str(tmp_path / n) for n in ("a.log.gz", "b.log.xz", "c.log.bz2", "gone.log")]
+    assert with_history(report(), paths, keep=True)[1] == ""
