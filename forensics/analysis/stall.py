@@ -261,8 +261,9 @@ def _told_by_log(view: View) -> Stall | None:
         since = _minus(zero[0].until_ns or 0, STATS_WINDOW_NS)
         how = f"{len(zero)} stats line(s) in a row say 0.0 tokens/s with {zero[-1].running:g} requests running"
         lasted = ((zero[-1].until_ns or 0) - since.earliest_ns) / SECOND
-        # the tokens of a prompt count when its step ends: what came before says whether such steps are made here
-        unsure = () if waits or lasted >= PREFILL_S or any(i.moved for i in view.progress.log) else ("one step over a very long prompt",)
+        # the tokens of a prompt count when its steps end: what came before says how long such steps are here, of the prompts that came
+        enough_s = PROMPT_S if any(i.moved for i in view.progress.log) else PREFILL_S
+        unsure = () if waits or lasted >= enough_s else ("one step over a very long prompt",)
         refs = tuple(r for i in zero for r in i.refs) + tuple(h.ref for h in waits)
         return Stall(since, _end(view), Grade.SUPPORTED if unsure else Grade.ESTABLISHED, refs, how, unsure)
     if waits and waits[0].at:
@@ -282,6 +283,8 @@ def _told_by_log(view: View) -> Stall | None:
 
 PREFILL_S = 90.0
 """The step of one very long prompt may take this long, or the compilation that it sets off; a log that shows nothing else cannot tell."""
+PROMPT_S = 60.0
+"""The same of an engine that has served: its kernels are compiled, and a prompt longer than all before it takes a minute."""
 PROBED_S = 60.0
 """Health checks that fail for longer than this, without a step between, are more than one long prefill."""
 HALF_LIMIT = "sglang"

@@ -166,7 +166,7 @@ def test_one_moment_told_by_two_replicas_is_not_a_standstill_that_repeats(tmp_pa
 
 
 def test_a_replica_that_stands_still_is_seen_though_the_other_serves(tmp_path):
-    lines = [line for s in (0, 10, 20) for line in (stats(2, s, 0.0, 3, 0), stats(2, s, 70.0, 3, 1))]
+    lines = [line for s in range(0, 60, 10) for line in (stats(2, s, 0.0, 3, 0), stats(2, s, 70.0, 3, 1))]
     assert bare(tmp_path, *started(0), *lines).grade("engine-stalled") == "established"
 
 
@@ -241,3 +241,10 @@ def test_a_worker_that_ended_is_named_for_its_end_not_for_its_absence(scene, tel
     s.hang(1, IN_STEP)
     s.states[WORKER + 1, 0] = "Z"
     assert tell(s).root == ("worker-process-died", 1)
+
+
+@pytest.mark.parametrize(("zeros", "grade"), [(3, "supported"), (6, "established")])
+def test_zeros_after_traffic_may_be_one_prompt_that_is_longer_than_all_before(tmp_path, zeros: int, grade: str):
+    lines = [*(stats(2, s, 70.0, 3) for s in range(0, 60, 10)), *(stats(3, 10 * n, 0.0, 1) for n in range(zeros))]
+    told = bare(tmp_path, *started(0), *lines)
+    assert told.grade("engine-stalled") == grade and told.state == "stalled"
