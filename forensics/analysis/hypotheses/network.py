@@ -37,7 +37,7 @@ def _links(ask: Ask, node: str, *, needed: bool) -> Iterator[Told]:
     counters = [c for c in ask.on(node, LinkCounter) if plain(c.counter) in FAULTS]
     clean, words = _clean(ask, counters)
     if words:
-        yield "against", entry(f"{words} {ask.when(counters[-1].at)}", node=node, part=LINKS, decides=clean, ref=counters[-1].ref)
+        yield "against", entry(f"{words}, read {ask.when(counters[-1].at)}", node=node, part=LINKS, decides=clean, ref=counters[-1].ref)
     states = ask.on(node, LinkState)
     down = [s for s in states if s.state.upper() not in ("ACTIVE", "UP", "LINKUP", "LINK_UP", "UNKNOWN")]
     if states and not down:
