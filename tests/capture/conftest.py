@@ -8,11 +8,14 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from forensics.capture import _procfs as procfs
 
 PART = """
 import json, os, signal, socket, subprocess, sys, threading, time
@@ -54,6 +57,15 @@ def rank_loop():
 
 rank_loop()
 """
+
+
+def until_state(pid: int, state: str) -> None:
+    """Wait until the kernel's letter of a process is this one."""
+    for _ in range(2000):
+        if procfs.stat_of(pid).state == state:
+            return
+        time.sleep(0.005)
+    raise AssertionError(f"pid {pid} never reached state {state}")
 
 
 class Tree:

@@ -16,7 +16,7 @@ from forensics.capture._patience import each
 from forensics.capture.discovery import Discovery, discover, stopped
 from forensics.model import EngineInstance, Role
 
-from .conftest import Grow, Tree, generic, program, titled, vllm
+from .conftest import Grow, Tree, generic, program, titled, until_state, vllm
 
 
 def of(tree: Tree, **more: object) -> tuple[EngineInstance, Discovery]:
@@ -49,21 +49,13 @@ def test_stopped_and_dead_members_are_told_apart(grow: Grow) -> None:
     tree = grow(vllm())
     os.kill(tree.pids["worker1"], signal.SIGSTOP)
     os.kill(tree.pids["worker0"], signal.SIGKILL)
-    _until_state(tree.pids["worker0"], "Z")
-    _until_state(tree.pids["worker1"], "T")
+    until_state(tree.pids["worker0"], "Z")
+    until_state(tree.pids["worker1"], "T")
     engine, _ = of(tree)
     states = {p.pid: p.info.state for p in engine.workers}
     assert states == {tree.pids["worker0"]: "Z", tree.pids["worker1"]: "T"}
     assert ranks(engine) == {tree.pids["worker0"]: 0, tree.pids["worker1"]: 1}, "the zombie's rank is the one that is missing"
     assert stopped(tree.pids.values()) == {tree.pids["worker1"]}
-
-
-def _until_state(pid: int, state: str) -> None:
-    for _ in range(2000):
-        if procfs.stat_of(pid).state == state:
-            return
-        threading.Event().wait(0.005)
-    raise AssertionError(f"pid {pid} never reached state {state}")
 
 
 def test_orphans_of_a_killed_head(grow: Grow) -> None:

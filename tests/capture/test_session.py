@@ -24,7 +24,7 @@ from forensics.capture.errors import BadRequest, NothingFound, OutputUnusable
 from forensics.capture.session import CaptureOptions, CaptureResult, Quiet, capture
 from forensics.model import Attempt, Outcome
 
-from .conftest import Grow, Tree, generic, vllm
+from .conftest import Grow, Tree, generic, until_state, vllm
 
 FAKE = """
 import json, os, signal, sys, time
@@ -85,6 +85,7 @@ def of(attempts: tuple[Attempt, ...], collector: str) -> list[Attempt]:
 def test_a_stopped_rank_end_to_end_with_the_real_collectors(grow: Grow, tmp_path: Path) -> None:
     tree = grow(generic())
     os.kill(tree.pids["rank1"], signal.SIGSTOP)
+    until_state(tree.pids["rank1"], "T")  # on a full machine it takes its signal late
     result = take(tree, tmp_path, incident="night")
     told = manifest(result)
     assert told["incident"] == "night" and told["node"] in result.path.name and "-night" in result.path.name
