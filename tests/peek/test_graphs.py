@@ -99,8 +99,8 @@ def as_dict(pairs: list[tuple[Made, Made]], gone: list[str]) -> Made:
         return Made(source, entries)
     environ = {}
     if all(isinstance(side.looks, dict) and side.looks["$type"] == "bytes" for side in pairs[0]):  # the first entry tells
-        environ = {name: v["data"] for name, v in named.items() if isinstance(v, dict) and "data" in v}
-        environ |= {name: v for name, v in (entries | named).items() if isinstance(v, str)}
+        texts = {name: v.get("data") if isinstance(v, dict) else v for name, v in (entries | named).items()}
+        environ = {name: text for name, text in texts.items() if isinstance(text, str)}
         entries, named = ({name: v for name, v in one.items() if name not in environ} for one in (entries, named))
     parts = {"environ": environ, "entries": entries, "named": named, "items": others}
     return Made(source, tagged("dict", length=len(pairs), **{name: part for name, part in parts.items() if part}))
