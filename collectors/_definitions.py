@@ -38,6 +38,8 @@ class Source:
     def definitions(self, name: str, optimize: int | None = None) -> list[Json]:
         """[{"line": of its first decorator or `def`, "decorated": it or a class around it, "code_sha256"}] of every definition.
 
+        A class with keywords counts as decorated: a metaclass may make anything of its methods.
+
         `optimize`: the level of -O to compile with; None: not compiled, and code_sha256 is null.
         """
         out = []
@@ -45,7 +47,13 @@ class Source:
             if not isinstance(path[-1], ast.ClassDef):
                 line = min([path[-1].lineno, *(one.lineno for one in path[-1].decorator_list)])
                 sha256 = None if optimize is None else self._sha256(name, line, optimize)
-                out.append({"line": line, "decorated": any(one.decorator_list for one in path), "code_sha256": sha256})
+                out.append(
+                    {
+                        "line": line,
+                        "decorated": any(one.decorator_list or getattr(one, "keywords", ()) for one in path),
+                        "code_sha256": sha256,
+                    }
+                )
         return out
 
     def rebound(self, name: str) -> list[int]:

@@ -13,6 +13,8 @@ import pytest
 from conftest import Collected
 from live_programs import interpreter
 
+from collectors._definitions import Source
+
 Collect = Callable[..., Collected]
 
 LIBRARY = '''\
@@ -187,6 +189,12 @@ def test_what_a_decorator_and_what_the_file_itself_make(collect: Collect, run: C
     assert found["run"]["disk"]["rebound"] == [line_of(LIBRARY, "    from fast import run")]
     assert found["dumps"]["chain"][0]["own_file"] is False and found["dumps"]["disk"]["defined"] == []
     assert found["Spin.shared"]["inherited_from"] == "enginelib.Base" and found["Spin.shared"]["disk"] is None
+
+
+@pytest.mark.parametrize(("head", "decorated"), [("class C:", False), ("@made\nclass C:", True), ("class C(metaclass=M):", True)])
+def test_what_a_class_may_make_of_its_methods(head: str, decorated: bool) -> None:
+    (found,) = Source(f"{head}\n    def f(self): pass\n".encode()).definitions("C.f")
+    assert found["decorated"] is decorated and found["line"] == head.count("\n") + 2
 
 
 def test_names_that_are_not_there(collect: Collect, run: Callable[..., int]) -> None:
