@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections import defaultdict
 from collections.abc import Iterator
 
 from forensics.analysis.rules._advice import POWER_FIRST
@@ -20,23 +21,27 @@ BUSY_PERCENT = 50.0
 
 def evaluate(view: View) -> Iterator[Finding]:
     seen = gpus(view)
+    low_limit = _far_below_peers(seen)
     for node in view.nodes:
         mine = [g for g in seen if g.node == node]
         if braked := [g for g in mine if g.with_bits(POWER_BRAKE)]:
             yield _brake(view, node, braked, Grade.ESTABLISHED)
         elif slowed := [g for g in mine if g.with_bits(HW_SLOWDOWN, without=THERMAL)]:
             yield _brake(view, node, slowed, Grade.POSSIBLE)
-        limits = {g.key: limit for g in seen if (limit := g.newest("power_limit_watts")) and g.newest_name}
-        low = [g for g in mine if (limit := limits.get(g.key)) and limit < UNLIKE * _usual(g, seen, limits)]
         if capped := [g for g in mine if g.with_bits(CAP)]:
-            yield _capped(view, node, capped, [g for g in low if g in capped])
+            yield _capped(view, node, capped, [g for g in capped if g.key in low_limit])
         elif crawling := [g for g in mine if _crawls(g)]:
             yield _held_back(view, node, crawling)
 
 
-def _usual(gpu: Gpu, seen: list[Gpu], limits: dict[tuple[str, int], float]) -> float:
-    """The limit that the GPUs of its kind have."""
-    return statistics.median(limits[g.key] for g in seen if g.key in limits and g.newest_name == gpu.newest_name)
+def _far_below_peers(seen: list[Gpu]) -> set[tuple[str, int]]:
+    """GPUs whose limit is far below the one that the GPUs of their kind have."""
+    kinds: dict[str, list[tuple[Gpu, float]]] = defaultdict(list)
+    for gpu in seen:
+        if (name := gpu.newest_name) and (limit := gpu.newest("power_limit_watts")):
+            kinds[name].append((gpu, limit))
+    usual = {name: statistics.median(limit for _, limit in peers) for name, peers in kinds.items()}
+    return {gpu.key for name, peers in kinds.items() for gpu, limit in peers if limit < UNLIKE * usual[name]}
 
 
 def _crawls(gpu: Gpu) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from tests.analysis.conftest import Told
 from tests.analysis.healthy.made import SET, STOPS, Files
 from tests.analysis.made import told as told_of
 from tests.analysis.scene import API, CORE, CORE_IDLES, IN_COLLECTIVE, IN_STEP, WORKER, WORKER_IDLES, Scene
+from tests.rules.registry import recorded
 
 CIRCUMSTANCES = {
     *("cpu-saturated", "cpu-pressure", "thermal-high", "thermal-throttled", "power-capped", "power-brake", "clock-unsynchronised"),
@@ -137,3 +139,17 @@ def test_a_healthy_capture(tmp_path: Path, change, source: str, ranks: int) -> N
     if source:
         s.denied[source] = "TIMEOUT"
     is_well(Told(analyze([s.bundle()])).report, change.__name__, source)
+
+
+# ---- real processes
+
+
+@pytest.mark.parametrize("name", ["serving", "serving-unprivileged", "idle", "slow", "told-to-stop"])
+def test_a_healthy_toy_engine_as_it_was_photographed(tmp_path: Path, name: str) -> None:
+    (whole,) = recorded(name)(tmp_path / "whole")
+    # nothing that the toy engine prints says that it was asked to end: that it is gone is supported then
+    is_well(analyze([whole]), "few_steps" if name == "slow" else name, "whole" if name == "told-to-stop" else "")
+    for folder in sorted(p.name for p in whole.iterdir() if p.is_dir()):
+        (left,) = recorded(name)(tmp_path / folder)
+        shutil.rmtree(left / folder)
+        is_well(analyze([left]), name, f"without {folder}")
